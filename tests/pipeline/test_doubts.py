@@ -227,3 +227,15 @@ def test_a_connect_with_another_token_alone_begins_nothing(settled) -> None:
         for at in (place + 6, place + 12, place + 40):
             rows.insert(at, (0, rows[at][1], bytes(connect)))
     assert len(analysed(packets_of(rows, [], 1))) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["teeworlds/ddnet_clean", "teeworlds/tw065_clean", "teeworlds/tw064_clean"]
+)
+def test_a_question_about_the_server_does_not_settle_the_dialect(name: str) -> None:
+    """It is the same in 0.6 and its extensions; the next packets of the connection tell."""
+    whole = talk(name).rows
+    asks = 0, whole[150][1] - 1, b"\xff" * 10 + b"gie3\x01"
+    (report,) = analysed(packets_of([asks, *whole[150:]], [], 1))
+    (known,) = analysed(packets_of(whole, [], 1))
+    assert report.dialects == known.dialects

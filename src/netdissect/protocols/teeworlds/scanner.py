@@ -18,7 +18,7 @@ from netdissect.model.sinks import EventSink
 from netdissect.protocols.scanner import Events, Scanner, report_all
 from netdissect.protocols.teeworlds import control, facts
 from netdissect.protocols.teeworlds.state import DecoderState, Phase, state_of
-from netdissect.protocols.teeworlds.strict import is_declined
+from netdissect.protocols.teeworlds.strict import is_declined, other_of_06
 from netdissect.wire.huffman import HuffmanError, decompress
 from netdissect.wire.teeworlds import message_rows, uuid_rows
 from netdissect.wire.teeworlds_forms import (
@@ -137,9 +137,9 @@ class TeeworldsScanner(Scanner):
     """Reads the packets that one side sends."""
 
     __slots__ = (
-        "_compressed_mask", "_control_mask", "_dialect", "_direction", "_heads", "_hints", "_kinds",
-        "_limit", "_offers", "_online", "_resend_mask", "_size_bits", "_start", "_tail", "_token",
-        "_token_mask", "_usual",
+        "_compressed_mask", "_control_mask", "_dialect", "_direction", "_guessed", "_heads",
+        "_hints", "_kinds", "_limit", "_offers", "_online", "_resend_mask", "_size_bits", "_start",
+        "_tail", "_token", "_token_mask", "_usual",
     )  # fmt: skip
 
     def __init__(self, direction: int) -> None:
@@ -167,9 +167,13 @@ class TeeworldsScanner(Scanner):
         """Token that packets must carry, as a number."""
         self._offers = False
         """True while the server has not answered a request for this dialect."""
+        self._guessed = False
+        """True while nothing tells 0.6 from its extensions, whose connectionless messages are the
+        same.
+        """
         self._online = False
 
-    def scan(  # noqa: C901, PLR0912 - hot path
+    def scan(  # noqa: C901, PLR0911, PLR0912 - hot path
         self, sink: EventSink, payload: bytes, hints: Hints
     ) -> list[Event] | None:
         """Report the events of a packet with chunks, return those of any other."""
@@ -185,6 +189,11 @@ class TeeworldsScanner(Scanner):
             decided = Hints((D06, D06), state._replace(offered=None))
             events: list[Event] = [(Ev.HINTS, decided), *control.declined(self._dialect)]
             return events + self.events(payload, decided)
+        if self._guessed and payload[2]:
+            dialect = other_of_06(payload)
+            if dialect is not None:
+                decided = Hints((dialect, dialect), hints.extra)
+                return [(Ev.HINTS, decided), *self.events(payload, decided)]
         if first & self._control_mask:
             compressed = first & self._compressed_mask != 0
             return control.control_events(payload, self._direction, hints, compressed=compressed)
@@ -246,6 +255,7 @@ class TeeworldsScanner(Scanner):
             self._token = int.from_bytes(token, "big") if whole else _ODD_TOKEN
         self._offers = state.phase == Phase.REQUESTED and state.offered == dialect
         self._online = state.phase == Phase.ONLINE
+        self._guessed = state.phase == Phase.UNKNOWN and dialect == D06
 
     def _first_data(self, sink: EventSink, hints: Hints) -> None:
         """Report the first data of each side after the handshake."""

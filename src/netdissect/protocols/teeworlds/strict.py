@@ -222,6 +222,16 @@ def is_declined(payload: bytes, offered: str) -> bool:
     )
 
 
+def other_of_06(payload: bytes) -> str | None:
+    """Return the dialect of the 0.6 family with a token that alone could have sent a packet; None
+    if there is none, or if 0.6 could have sent it.
+    """
+    if accepts(payload, tw.D06) is not None:
+        return None
+    found = [name for name in (tw.D065, tw.DDNET) if accepts(payload, name) is not None]
+    return found[0] if len(found) == 1 else None
+
+
 def connless(payload: bytes) -> tuple[str, int | None, str] | None:
     """Return (dialect, sending side, type name) of a connectionless packet, else None."""
     if not payload or payload[0] not in _CONNLESS_FIRST:
