@@ -328,6 +328,22 @@ def test_the_bound_of_messages_is_named(record: bool) -> None:
     assert wire.report(0, "message").unknown == 20
 
 
+def test_a_segment_that_repeats_many_units_is_listed_with_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cost as much as 1,200 small segments, each time it came."""
+    monkeypatch.setattr(tcp, "MAX_COVERED", 3)
+    wire = Wire(record=True).open()
+    for number in range(6):
+        wire.send(0, number, 1, 40 + number)
+    wire.send(0, 0, 3, 50)
+    assert not wire.track.findings.limits()
+    wire.send(0, 0, 6, 60)
+    assert wire.track.findings.limits() == {"MAX_COVERED": 1}
+    assert wire.recorder is not None
+    records = [item for item in wire.recorder.pending if isinstance(item, UnitRecord)]
+    assert [len(record.copies) for record in records] == [3, 3, 3, 1, 1, 1]
+    assert (wire.report(0).retransmissions, wire.report(0).max_copies) == (2, 3)
+
+
 def test_what_is_forgotten_of_a_stream_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tcp, "MAX_ARRIVALS", 8)
     monkeypatch.setattr(tcp, "MAX_IDENTITIES", 4)

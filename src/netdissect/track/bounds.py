@@ -10,6 +10,7 @@ LOST_BY: Final = {
     "MAX_OUTSTANDING": "what became of the units that waited longest is unknown",
     "MAX_UNITS": "what became of the bytes that waited longest is unknown",
     "MAX_MISSING": "a late first copy of the oldest missing numbers counts as a further copy",
+    "MAX_COVERED": "segments that repeat many units are not listed with all of them",
     "MAX_HOLES": "late bytes of the oldest gaps count as a retransmission",
     "memory": "copies of older numbers cannot be classified",
     "MAX_BEFORE": "repeated bytes from before the capture count as new",

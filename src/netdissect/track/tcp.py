@@ -6,7 +6,6 @@ sent together. *Sources:* RFC 9293, RFC 6298 (Karn's algorithm), RFC 7323.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 from netdissect.model.packets import ACK, FIN, HALF_SEQ_SPAN, RST, SEQ_SPAN, SYN
@@ -24,6 +23,8 @@ from netdissect.track.totals import SpaceTotals
 
 MAX_UNITS = 4096
 """Outstanding units of one direction; beyond this, the oldest is settled as unknown."""
+MAX_COVERED = 128
+"""Units whose records list a segment that repeats their bytes."""
 MAX_HOLES = 1024
 """Missing ranges remembered per direction."""
 MAX_ARRIVALS = 4096
@@ -346,7 +347,7 @@ class StreamHalf:
     ) -> None:
         """Count a further copy for the units that it covers."""
         if self.recorder is not None:
-            self._record_copy(start, end, Copy(frame, time_ns, kind), wire_seq)
+            self._record_copy(self.recorder, start, end, Copy(frame, time_ns, kind), wire_seq)
         covered = 0 if self.totals is None else self._summed.overlapping(start, end)
         first = True
         for unit in self.outstanding:
@@ -369,21 +370,21 @@ class StreamHalf:
         if self.totals is not None:
             self.totals.add_copies(time_ns, max(1, covered), resent=kind == "retransmission")
 
-    def _record_copy(self, start: int, end: int, copy: Copy, wire_seq: int) -> None:
+    def _record_copy(
+        self, recorder: ConnectionRecorder, start: int, end: int, copy: Copy, wire_seq: int
+    ) -> None:
         """Add a copy to the records of the units that it covers, including settled ones."""
-        recorder = self.recorder
-        if recorder is None:
-            return
         covered = [
-            unit
+            (unit, unit.record)
             for units in (self.settled, self.outstanding)
             for unit in units
             if unit.record is not None and unit.start < end and unit.end > start
         ]
-        for unit in covered:
-            if unit.record is not None:
-                unit.record = recorder.open_for(unit.record)
-                append_copy(unit.record, replace(copy))
+        if len(covered) > MAX_COVERED:
+            self.hit("MAX_COVERED")
+        for unit, record in covered[:MAX_COVERED]:
+            unit.record = recorder.open_for(record)
+            append_copy(unit.record, Copy(copy.frame, copy.time_ns, copy.kind))
         if not covered:
             record = recorder.open(self.direction, SPACE, wire_seq, start, None, None)
             record.extra["length"] = end - start
