@@ -13,7 +13,10 @@ from netdissect.model.claims import STRONG
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.protocols.claiming import SAMPLE_SIZES
 from netdissect.protocols.riptide import PROTOCOL
+from netdissect.protocols.riptide.framing import PREFIXES, messages_of
 from netdissect.protocols.riptide.recognition import recognise
+from netdissect.wire.riptide import UNDECIDED
+from streams import streams
 
 CAPTURES = Path(__file__).resolve().parents[3] / "captures"
 OTHERS = [
@@ -196,3 +199,16 @@ def test_a_stream_is_found_from_its_middle(cut) -> None:
     claim = recognise(sample, "tcp", final=True)
     assert claim.score >= STRONG
     assert claim.dialects[1] == "riptide-2.2"
+
+
+def test_the_messages_of_a_stream_with_a_gap_are_found_on_both_sides_of_it() -> None:
+    """Segments that are lost before they reach a capture are gaps: what follows does not go on with
+    what was before.
+    """
+    octets = next(octets for name, octets in streams("riptide") if name == "tcp_2.2.1_clean.pcap")
+    pieces = [(0, at, octets[at : at + 300]) for at in range(7, len(octets), 300)]
+    prefix = PREFIXES[UNDECIDED]
+    whole = messages_of(pieces, prefix, search=True)
+    found = messages_of(pieces[:20] + pieces[21:], prefix, search=True)
+    assert len(found) > len(whole) * 9 // 10
+    assert {message for _, _, message in found} <= {message for _, _, message in whole}

@@ -23,6 +23,8 @@ _MAX_FRAME: Final = 65535
 """Largest message in a stream, bytes: lengths of 2.0 have 16 bits."""
 _MAX_SEARCHED: Final = 8192
 """Stream bytes that are searched for the first message where none begins the stream."""
+_MAX_CHAINS: Final = 8
+"""Parts of a stream, between gaps, that are examined."""
 _MAX_SAMPLE_OCTETS: Final = 64 * 1024
 """Stream bytes that are examined per direction."""
 PREFIXES: Final = {
@@ -68,23 +70,47 @@ def messages_of(sample: Sequence[Sample], prefix: Prefix, *, search: bool) -> li
 
 def _spans(stream: bytes, prefix: Prefix, *, search: bool) -> list[tuple[int, int]]:
     """Return (start, end) of each message of a stream."""
-    found = _spans_from(stream, 0, prefix)
-    if found or not search:
+    found, broken = _spans_from(stream, 0, prefix)
+    if found and broken is None:
         return found
-    first = chain_start(stream[:_MAX_SEARCHED], prefix)
-    return [] if first is None else _spans_from(stream, first, prefix)
+    return _spans_between(stream, prefix) if search else []
 
 
-def _spans_from(stream: bytes, position: int, prefix: Prefix) -> list[tuple[int, int]]:
-    """Return (start, end) of each message from `position` on; nothing if one is impossible."""
+def _spans_between(stream: bytes, prefix: Prefix) -> list[tuple[int, int]]:
+    """Return (start, end) of the messages of a stream that begins inside one, or has gaps; nothing
+    where they do not make up most of it.
+    """
+    spans: list[tuple[int, int]] = []
+    position: int | None = 0
+    for _ in range(_MAX_CHAINS):
+        if position is None:
+            break
+        first = chain_start(stream[position : position + _MAX_SEARCHED], prefix)
+        if first is None:
+            break
+        found, broken = _spans_from(stream, position + first, prefix)
+        # The last message before a gap goes on with bytes from behind it.
+        spans += found if broken is None else found[:-1]
+        position = broken
+    held = sum(end - start for start, end in spans)
+    return spans if position is None or held * 2 > len(stream) else []
+
+
+def _spans_from(
+    stream: bytes, position: int, prefix: Prefix
+) -> tuple[list[tuple[int, int]], int | None]:
+    """Return (start, end) of each message from `position` on, and where an impossible one begins;
+    None = nowhere.
+    """
     found: list[tuple[int, int]] = []
     while position + prefix.width <= len(stream):
         start = position + prefix.width
-        position = start + prefix.length(stream, position)
-        if not start < position <= start + _MAX_FRAME:
-            return []
-        if position <= len(stream):
-            if not prefix.is_possible(stream[start:position]):
-                return []
-            found.append((start, position))
-    return found
+        end = start + prefix.length(stream, position)
+        if not start < end <= start + _MAX_FRAME:
+            return found, position
+        if end <= len(stream):
+            if not prefix.is_possible(stream[start:end]):
+                return found, position
+            found.append((start, end))
+        position = end
+    return found, None
