@@ -20,9 +20,15 @@ def run() -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup
             signal.signal(number, lambda number, _: os._exit(128 + number))
-    from netdissect.cli import main  # noqa: PLC0415 - takes a tenth of a second
-    from netdissect.system.sandbox import permit  # noqa: PLC0415
+    from netdissect.system.memory import TOO_LITTLE, lacks_memory  # noqa: PLC0415 - see above
 
+    try:
+        from netdissect.cli import main  # noqa: PLC0415 - takes a tenth of a second
+        from netdissect.system.sandbox import permit  # noqa: PLC0415
+    except (ImportError, MemoryError) as error:
+        if not lacks_memory(error):
+            raise
+        sys.exit(f"netdissect: {TOO_LITTLE}")
     permit()
     main()
 

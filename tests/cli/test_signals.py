@@ -515,6 +515,24 @@ def test_a_lack_of_memory_is_named(
     assert said == "netdissect: out of memory; if a limit is set (ulimit -v), 200 MB do for most captures\n"
 
 
+def test_a_lack_of_memory_to_begin_with_is_named() -> None:
+    """The loader says so before anything of the command is there."""
+    words = "raise ImportError('x.so: failed to map segment from shared object')"
+    code = f"""
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "netdissect.cli": {words}
+sys.meta_path.insert(0, Finder())
+from netdissect.__main__ import run
+run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("netdissect: out of memory; ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_what_python_makes_of_an_interruption_is_one(capsys: pytest.CaptureFixture[str]) -> None:
     """Before 3.12, what is raised while a class gets its names comes as the cause of another."""
     made = RuntimeError("Error calling __set_name__ on 'Field' instance")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import re
@@ -22,6 +21,7 @@ from netdissect.model.errors import (
 from netdissect.model.text import quoted
 from netdissect.render.safe import safe
 from netdissect.system import interrupt
+from netdissect.system.memory import TOO_LITTLE, lacks_memory
 
 _LONGEST_WORD = 200
 """Maximum length of a word in a message; longer ones are cut."""
@@ -114,25 +114,12 @@ def report_failure(error: BaseException, *, debug: bool, live: bool = False) -> 
 
 def _reason(error: BaseException) -> str:
     """Return the message for an exception that is not ours."""
-    if _lacks_memory(error):
-        return "out of memory; if a limit is set (ulimit -v), 200 MB do for most captures"
+    if lacks_memory(error):
+        return TOO_LITTLE
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
         return f"{error.filename or quoted('')}: {reason}" if error.filename is not None else reason
     return f"unexpected failure: {type(error).__name__}: {error} (--debug prints the traceback)"
-
-
-def _lacks_memory(error: BaseException) -> bool:
-    """Return whether an exception means that there is too little memory. The loader of libraries
-    says so only in words. Source: glibc, elf/dl-load.c and dl-reloc.c.
-    """
-    if isinstance(error, OSError):
-        return error.errno == errno.ENOMEM
-    words = str(error).lower()
-    return isinstance(error, MemoryError) or (
-        isinstance(error, ImportError)
-        and ("cannot allocate memory" in words or "failed to map segment" in words)
-    )
 
 
 def _unwrapped(error: BaseException) -> BaseException:
