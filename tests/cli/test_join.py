@@ -51,6 +51,14 @@ def test_join_counts_the_part_that_is_asked_for(tmp_path: Path) -> None:
         assert run(*words, "--connection", "1", "--around", "3s").exit_code == 0
 
 
+@pytest.mark.parametrize("view", ["join", "timeline", "diagnose", "stats", "ladder"])
+def test_a_part_beyond_the_end_of_both_is_refused(view: str) -> None:
+    result = run(view, CLIENT, SERVER, "--from", "999s")
+    assert result.exit_code == 2
+    assert "--from: the capture ends after" in result.stderr
+    assert run(view, CLIENT, SERVER, "--from", "1s").exit_code == 0
+
+
 def test_join_as_json_names_every_datagram() -> None:
     captures, conversation, *datagrams = objects("join", CLIENT, SERVER, "--datagrams")
     assert captures["clock"]["bound_ms"] > abs(captures["clock"]["offset_ms"])

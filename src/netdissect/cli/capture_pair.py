@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from netdissect.cli.session import Session
-from netdissect.cli.spans import PART, Part, no_such_connection
+from netdissect.cli.spans import PART, Part, check_joined_start, no_such_connection
 from netdissect.model.closing import Closing
 from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionEvent, UnitRecord
@@ -44,6 +44,7 @@ class CapturePair(Closing):
         self.observed = Observed(self.joined, options.limits)
         # Taken from the context: neither capture alone has to reach the start of the part.
         self.part = click.get_current_context().meta.pop(PART, Part())
+        check_joined_start([self.joined], self.part)
         self.window = self._window()
         """(from, to) of the requested span, ns on the first capture's clock; None = open."""
 

@@ -12,7 +12,7 @@ from netdissect.cli.capture_pair import NO_STDIN
 from netdissect.cli.complete import FILE
 from netdissect.cli.output import Look, cut_short, print_json, refuse_input_as_output
 from netdissect.cli.session import Choices
-from netdissect.cli.spans import Part, no_such_connection
+from netdissect.cli.spans import Part, check_joined_start, no_such_connection
 from netdissect.system import sandbox
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def command(
     sandbox.confine()
     links = join_all(files, options=choices.options(), span=(part.start, part.end))
     try:
+        check_joined_start([link.joined for link in links], part)
         for link in links:
             _keep(link, part.connections)
         if target is not None:

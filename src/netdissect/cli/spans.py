@@ -31,6 +31,7 @@ _MAX_NS = 10**18
 
 
 if TYPE_CHECKING:
+    from netdissect.join import Joined
     from netdissect.pipeline.reports import Reports
 
     _TextType = click.ParamType[int]
@@ -124,15 +125,38 @@ def check_start(info: CaptureInfo, part: Part | None = None) -> None:
         part: None = the part requested on the command line.
 
     """
-    part = part or requested_part()
-    if info.truncated_at is not None or info.first_time_ns is None or info.last_time_ns is None:
+    if info.truncated_at is None and info.last_time_ns is not None:
+        _check_start(info, info.last_time_ns, part or requested_part())
+
+
+def check_joined_start(pairs: Collection[Joined], part: Part) -> None:
+    """Refuse a part that starts beyond the end of both captures of every pair. Nothing is refused
+    if one of them is cut short.
+    """
+    captures = [info for pair in pairs for info in pair.report.captures]
+    if any(info.truncated_at is not None or info.last_time_ns is None for info in captures):
         return
+    # Frames and times of a part are those of the first capture of each pair.
+    ends = [
+        max(
+            pair.common_ns(side, info.frames, info.last_time_ns or 0)
+            for side, info in enumerate(pair.report.captures)
+        )
+        - (pair.report.captures[0].first_time_ns or 0)
+        for pair in pairs
+    ]
+    longest = ends.index(max(ends))
+    info = list(pairs)[longest].report.captures[0]
+    _check_start(info, ends[longest] + (info.first_time_ns or 0), part)
+
+
+def _check_start(info: CaptureInfo, end_ns: int, part: Part) -> None:
+    """Refuse a part that starts beyond the last frame of a capture, or beyond `end_ns`."""
     option = "--from" if part.around is None else "--around"
     if part.around is not None and part.frames:
         check_in_capture(option, int(part.around[1:]), info.frames, in_frames=True)
-    else:
-        length_ns = info.last_time_ns - info.first_time_ns
-        check_in_capture(option, part.start, length_ns, in_frames=False)
+    elif info.first_time_ns is not None:
+        check_in_capture(option, part.start, end_ns - info.first_time_ns, in_frames=False)
 
 
 class Amount(click.FloatRange):
