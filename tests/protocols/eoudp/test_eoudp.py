@@ -197,6 +197,12 @@ def test_what_is_undecided_waits_and_a_guess_gives_way() -> None:
     assert (int(Ev.NUMBERED), "EVENT", "command", 15) in events
 
 
+def test_a_connect_with_id_0_does_not_tell_the_size_of_a_long() -> None:
+    connect = bytes.fromhex("8153d0fe2a0000000000000000000000000000000000")
+    assert decided(connect) == ("exodia-early", False)
+    assert decided(connect[:12] + b"\1" + connect[13:]) == ("exodia-early", True)
+
+
 def test_a_foreign_datagram_of_a_sure_flow_is_said_to_be_one() -> None:
     event = bytes.fromhex("8253d0fe2a000000000000000f0000000000000005002000000001")
     codes = [event[1] for event in PROTOCOL.scan(event, 0, hints()) if event[0] == Ev.NOTE]

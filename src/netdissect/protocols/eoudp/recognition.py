@@ -104,8 +104,8 @@ def decided(payload: bytes) -> tuple[str | None, bool]:
         early = f"exodia-early{long32}"
         if payload[0] == eoudp.CONNECT and early in names:
             # v1.1 sets the flag of its CONNECT, v1.0 has none. Other empty messages are equal in
-            # both releases, and neither sends them.
-            return early, True
+            # both releases, and neither sends them. An id of 0 does not tell the size of a long.
+            return early, bool(long32) or "exodia-early-long32" not in names
         return f"exodia-mid{long32}", bool(long32) and early not in names
     return found[0], False
 
