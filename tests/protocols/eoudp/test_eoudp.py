@@ -201,6 +201,11 @@ def test_a_connect_with_id_0_does_not_tell_the_size_of_a_long() -> None:
     connect = bytes.fromhex("8153d0fe2a0000000000000000000000000000000000")
     assert decided(connect) == ("exodia-early", False)
     assert decided(connect[:12] + b"\1" + connect[13:]) == ("exodia-early", True)
+    accept = bytes.fromhex("0253d0fe2a00000000000000000000000000000001") + b"\0" + b"0"
+    claim = PROTOCOL.recognise([(0, 0, connect), (1, 1, accept)], "udp", final=False)
+    assert claim is not None
+    assert claim.dialects == ("exodia-early", "exodia-early")
+    assert not claim.doubtful[0]  # its peer shows it
 
 
 def test_a_foreign_datagram_of_a_sure_flow_is_said_to_be_one() -> None:

@@ -163,10 +163,9 @@ class _Side:
                 best, most = name, count
         return best
 
-    @property
-    def is_open(self) -> bool:
-        """Return whether more datagrams may decide the dialect."""
-        return not self.certain and self.fitting > 0
+    def is_doubted(self, other: _Side) -> bool:
+        """Return whether neither this side nor its peer shows the dialect beyond doubt."""
+        return not self.certain and self.dialect() not in other.certain
 
 
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
@@ -189,11 +188,13 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
         # An empty message of a document is a size of zero and any small float: one proves nothing.
         score = ALL_EMPTY if fitting > 1 and fitting == total else SOME
     client, basis = _client(first, second)
-    doubtful = (not first.certain, not second.certain)
+    doubtful = first.is_doubted(second), second.is_doubted(first)
     fit = f"{fitting} of {total} datagrams have a size field, content size and time stamp that fit"
     dialects = first.dialect(), second.dialect()
     reasons = (fit, *_reason(0, first, dialects[0]), *_reason(1, second, dialects[1]))
-    is_open = client is None or first.is_open or second.is_open
+    is_open = client is None or any(
+        side.fitting and doubt for side, doubt in zip((first, second), doubtful, strict=True)
+    )
     waits = is_open and not final and total < _MAX_WAIT
     return Claim("eoudp", score, dialects, client, basis, reasons, doubtful, waits=waits)
 
