@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from netdissect.track.copies import (
     BACK_TO_BACK_NS,
     ENOUGH,
@@ -163,6 +165,20 @@ def test_a_skipped_number_that_comes_late_behind_a_copy_was_not_its_own() -> Non
     made.arrived_late(11, MS + 2)
     made.judge(0, 13, LATER_NS)
     assert turned == [True]
+
+
+@pytest.mark.parametrize(("before_ms", "verdict"), [(1, False), (50, None), (150, True)])
+def test_a_number_that_went_missing_long_before_a_copy_is_not_the_copys(
+    before_ms: int, verdict: bool | None
+) -> None:
+    """It may have been lost, as numbers do not change places there."""
+    turned: list[bool | None] = []
+    made = repeater()
+    copy_ns = 20 * LATER_NS
+    made.judge(1, 12, copy_ns - before_ms * MS)
+    made.add(20 * MS, turned.append, copy_ns, copied=False)
+    made.judge(0, 13, copy_ns + 3 * MS)
+    assert turned == [verdict]
 
 
 def test_numbers_wait_for_each_other_as_long_as_they_come_late() -> None:

@@ -182,13 +182,19 @@ class CountedCopies:
         self._followed += used
         certain = self._certain_network_copies(copies)
         by_network = max(certain, len(copies) - used)
+        doubtful = False
         for skip in self._unused:
             taken = min(skip.count, by_network - certain) if seq - skip.number <= OVERTAKEN else 0
+            since_ns = self._newest_ns - skip.arrival_ns
+            if taken and since_ns > self._reorder_ns:
+                # No number was seen to overtake others by that much: it may have been lost.
+                doubtful = doubtful or since_ns <= LATEST_NS
+                continue
             by_network -= taken
             skip.count -= taken
         if skipped > used:
             self._unused.append(_Skip(seq, skipped - used, time_ns))
-        self._decide(copies, by_network)
+        self._decide(copies, by_network, doubtful=doubtful)
         if self._suspended and self._judged >= ENOUGH:
             self._judge_suspended()
 
@@ -281,13 +287,14 @@ class CountedCopies:
             return sum([copy.soon for copy in copies])
         return 0
 
-    def _decide(self, copies: list[_Copy], by_network: int) -> None:
-        """Decide that the first `by_network` of these copies are the network's, except those whose
-        gap does not clearly differ from that of the next one, and that the others are the sender's,
-        except those that only the loss of a number behind a network copy explains.
+    def _decide(self, copies: list[_Copy], by_network: int, *, doubtful: bool = False) -> None:
+        """Decide that the first `by_network` of these copies are the network's (unknown if
+        `doubtful`), except those whose gap does not clearly differ from that of the next one, and
+        that the others are the sender's, except those that only the loss of a number behind a
+        network copy explains.
         """
-        known = by_network in (0, len(copies))
-        self.network_copies = self.network_copies or by_network > 0
+        known = by_network in (0, len(copies)) and not doubtful
+        self.network_copies = self.network_copies or (by_network > 0 and not doubtful)
         new = self._judged < ENOUGH
         # If the sender repeats and its numbers change places, a network copy cannot be certain.
         mixed = (
@@ -311,7 +318,7 @@ class CountedCopies:
                 self._suspended.append(copy)
             elif is_copy:
                 late = gap_ns >= SELDOM_NS and not self._repeats_nothing()
-                copy.decide(None if mixed or late else True)
+                copy.decide(None if mixed or late or doubtful else True)
             else:
                 copy.decide(self._sender_verdict(gap_ns))
 
