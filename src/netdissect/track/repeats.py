@@ -219,8 +219,8 @@ class Repeats:
             self._note_network_copy(gap_ns)
             return True
         self._gap_class = context.gap_class(gap_ns)
-        requests = self._requests
-        asked = requests is not None and requests.permit(seq, time_ns - gap_ns)
+        requests, again = self._requests, self._gap_class != WITHIN_GUARD
+        asked = requests is not None and requests.permit(seq, time_ns - gap_ns, again=again)
         if (
             self._gap_class in (WITHIN_QUARTER, WITHIN_NETWORK_DELAY)
             and NETWORK_COPY_NS <= gap_ns < CLOSE_RESEND_NS
@@ -245,9 +245,11 @@ class Repeats:
         """Return the verdict on a copy that came before its sender's timer."""
         context = self._context
         released = held = False
-        if context.far_guard_ns or self._requests is not None:
+        if context.far_guard_ns:
             released = self._too_soon_here(self._gap_class) and self._released_together(time_ns)
             held = gap_ns + context.findings.held_ns[context.direction] >= context.far_delay_ns
+        elif self._requests is not None and self._gap_class == WITHIN_GUARD:
+            released = self._released_together(time_ns)  # the vantage may be learnt later
         if len(self._copy_memory().doubtful) >= copymemory.MAX_DOUBTFUL:
             # Too many are listed already: from now on only the kinds are counted.
             gap_ns = ABSENT
@@ -437,8 +439,6 @@ class Repeats:
             self.undecided += 1
         else:
             self.retransmissions += 1
-            if self._requests is not None:
-                self._requests.answer(seq)
             if not same:
                 self.report_reuse(seq, frame, time_ns)
         early = self._early

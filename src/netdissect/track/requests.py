@@ -28,15 +28,16 @@ class Requests:
         self._times: deque[int] = deque(maxlen=MAX_REQUESTS)
         self._first_ns: dict[int, int] = {}
         self._answers: dict[int, int] = {}
-        """Number -> retransmissions that are certain."""
+        """Number -> retransmissions, without those that came soon after the copy before."""
 
     def note(self, time_ns: int) -> None:
         """Note a request."""
         self._times.append(time_ns)
 
-    def permit(self, seq: int, before_ns: int) -> bool:
+    def permit(self, seq: int, before_ns: int, *, again: bool) -> bool:
         """Return whether a further copy of a unit may answer a request, that is, whether there were
-        more of them than retransmissions of the unit. `before_ns` is the time of the copy before.
+        more of them than retransmissions of the unit. `before_ns` is the time of the copy before;
+        `again` says that this one came too late for a network copy, wherever it was captured.
         """
         if not self._times:
             return False
@@ -53,9 +54,7 @@ class Requests:
             if time_ns < first_ns - UNDER_WAY_NS:
                 break
             asked += 1
-        return asked > self._answers.get(seq, 0)
-
-    def answer(self, seq: int) -> None:
-        """Count a certain retransmission of a unit."""
-        if seq in self._first_ns:
-            self._answers[seq] = self._answers.get(seq, 0) + 1
+        answers = self._answers.get(seq, 0)
+        if again:
+            self._answers[seq] = answers + 1
+        return asked > answers
