@@ -515,6 +515,31 @@ def test_a_lack_of_memory_is_named(
     assert said == "netdissect: out of memory; if a limit is set (ulimit -v), 200 MB do for most captures\n"
 
 
+def test_a_signal_while_python_shuts_down_changes_nothing() -> None:
+    """A thread that is left, such as one of Dask's, took it, with the handler of the system."""
+    code = """
+import ctypes, threading
+from netdissect.system import interrupt
+interrupt.install()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+library = ctypes.CDLL(None)
+library.__cxa_atexit(library.getchar, None, None)  # waits when the interpreter is gone
+interrupt.ending()
+print("done", flush=True)
+interrupt.ended(0)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"done\n"
+        time.sleep(1)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+        process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0
+
+
 def test_a_lack_of_memory_to_begin_with_is_named() -> None:
     """The loader says so before anything of the command is there."""
     words = "raise ImportError('x.so: failed to map segment from shared object')"

@@ -194,6 +194,9 @@ def ended(code: int) -> None:
     if _state.before is None:
         return
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    # Threads that are left, such as Dask's, do not block them. What is ignored stays ignored.
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
     if _state.number is None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
