@@ -13,6 +13,7 @@ import samples
 from netdissect.export import json as export
 from netdissect.export.jsonline import figure
 from netdissect.model.annotations import CodeRow, Severity
+from netdissect.model.lasting import Lasting
 from netdissect.model.names import DialectInfo, FieldInfo, ProtocolInfo
 from netdissect.model.reports import CaptureInfo
 from netdissect.model.text import escape_surrogates, unescape_surrogates
@@ -329,6 +330,13 @@ def test_a_key_is_written_alike_whatever_came_before() -> None:
         assert export.dump({"a\udc80": 1}) == '{"a\\\\x80":1}'
         assert export.dump({"a": {"b": 1}, "b": 2}) == '{"a":{"b":1},"b":2}'
         assert export.dump({"b": 2, "a": 1}) == '{"b":2,"a":1}'
+
+
+def test_an_object_that_occurs_again_is_written_as_the_first_time() -> None:
+    for shared in (Lasting({"x": 1, "y": ["é"]}), Lasting()):
+        value = [shared, {"in": shared}]
+        written = json.dumps(value, separators=(",", ":"))
+        assert [export.dump(value), export.dump(value)] == [written, written]
 
 
 def test_a_value_too_deep_is_refused() -> None:

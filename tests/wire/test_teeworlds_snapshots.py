@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from netdissect.wire.teeworlds_snapshots import (
+    NamedItems,
     SnapshotError,
     apply,
     checksum,
-    named,
     read_delta,
     unpack_string,
 )
@@ -34,9 +34,32 @@ def test_a_delta_is_applied_to_its_base() -> None:
 
 def test_items_have_names() -> None:
     delta = read_delta(packed(*PICKUP), "0.7")
-    assert named(delta.updated, "0.7") == [
+    assert NamedItems("0.7").of(delta.updated) == [
         {"item_type": 4, "item_id": 2, "object": "pickup", "x": 100, "y": -200, "type": 1}
     ]
+
+
+def test_an_item_that_stays_as_it_was_is_named_once() -> None:
+    namer = NamedItems("0.7")
+    base = {(4, 2): (100, -200, 1), (4, 3): (5, 6, 0)}
+    before = namer.of(base)
+    moved = read_delta(packed(0, 1, 0, 4, 2, 1, 0, 0), "0.7")
+    items = apply(base, moved)
+    after = namer.of(items)
+    assert after == NamedItems("0.7").of(items)
+    assert [one is other for one, other in zip(before, after, strict=True)] == [False, True]
+    assert [item["x"] for item in after] == [101, 5]
+
+
+def test_what_announces_a_type_may_change() -> None:
+    namer = NamedItems("0.6")
+    uuids = ("22ca938d13803e2b9e7bd2558ea6be11", "00" * 16)
+    values = (3, 1)
+    names = []
+    for uuid in map(bytes.fromhex, uuids):
+        ints = tuple(int.from_bytes(uuid[at : at + 4], "big") for at in range(0, 16, 4))
+        names.append(namer.of({(0, 0x7FFE): ints, (0x7FFE, 5): values})[1]["object"])
+    assert names == ["ddnet_player", None]
 
 
 def test_uuid_items_are_named_by_the_item_that_announces_them() -> None:
@@ -44,7 +67,7 @@ def test_uuid_items_are_named_by_the_item_that_announces_them() -> None:
     uuid = bytes.fromhex("22ca938d13803e2b9e7bd2558ea6be11")
     ints = [int.from_bytes(uuid[at : at + 4], "big", signed=True) for at in range(0, 16, 4)]
     data = packed(0, 2, 0, 0, 0x7FFE, 4, *ints, 0x7FFE, 5, 2, 3, 1)
-    found = named(read_delta(data, "0.6").updated, "0.6")
+    found = NamedItems("0.6").of(read_delta(data, "0.6").updated)
     assert found[0] == {
         "item_type": 0,
         "item_id": 0x7FFE,

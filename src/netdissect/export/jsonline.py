@@ -8,6 +8,7 @@ from json.encoder import encode_basestring_ascii as _quote
 from typing import Any, Final
 
 from netdissect.model.figures import decimal, digits
+from netdissect.model.lasting import Lasting
 from netdissect.model.native import i64
 from netdissect.model.text import escape_surrogates
 
@@ -92,7 +93,11 @@ def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR091
     elif not deep:
         raise RecursionError("a value is too deep for JSON")
     elif isinstance(value, dict):
-        first = True
+        lasting: Any = value if type(value) is Lasting else None
+        if lasting is not None and lasting.json is not None:
+            out.append(lasting.json)
+            return
+        begun, first = len(out), True
         for key, item in value.items():
             known = _KEYS.get(key) if isinstance(key, str) else None
             if known is None:
@@ -106,6 +111,8 @@ def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR091
             else:
                 _write(out, item, deep - 1)
         out.append("{}" if first else "}")
+        if lasting is not None:
+            lasting.json = "".join(out[begun:])
     elif isinstance(value, (list, tuple)):
         before = "["
         for item in value:

@@ -11,6 +11,7 @@ from functools import cache
 from struct import pack
 from typing import Any, Final
 
+from netdissect.model.lasting import Lasting
 from netdissect.wire.teeworlds import object_rows
 from netdissect.wire.varint import VarintError, read_teeworlds
 
@@ -155,19 +156,40 @@ def _signed(value: int) -> int:
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-def named(items: Items, family: str) -> list[dict[str, Any]]:
-    """Return the items with the names of their types and fields."""
-    objects = _objects(family)
-    uuids: dict[int, bytes] | None = None
-    found = []
-    for (kind, number), values in items.items():
-        known_as: int | bytes = kind
-        if kind >= _FIRST_EXTENDED:
-            if uuids is None:
-                uuids = _uuids(items)
-            known_as = uuids.get(kind, b"")
-        found.append(_item(kind, number, values, objects.get(known_as)))
-    return found
+class NamedItems:
+    """Gives the items of consecutive snapshots the names of their types and fields. Most items of a
+    snapshot are those of its base (`apply`); they are named once.
+    """
+
+    __slots__ = ("_family", "_known")
+
+    def __init__(self, family: str) -> None:
+        self._family = family
+        self._known: dict[tuple[int, int], tuple[tuple[int, ...], dict[str, Any]]] = {}
+        """(type, id) -> integers and named values of each item of the snapshot that came last."""
+
+    def of(self, items: Items) -> list[dict[str, Any]]:
+        """Return the items of a snapshot, or of a delta."""
+        objects = _objects(self._family)
+        uuids: dict[int, bytes] | None = None
+        before, known = self._known, {}
+        found = []
+        for key, values in items.items():
+            entry = before.get(key)
+            if entry is None or entry[0] is not values:
+                kind, number = key
+                known_as: int | bytes = kind
+                if kind >= _FIRST_EXTENDED:
+                    if uuids is None:
+                        uuids = _uuids(items)
+                    known_as = uuids.get(kind, b"")
+                entry = (values, _item(kind, number, values, objects.get(known_as)))
+            # What a type stands for is in another item, which may change.
+            if key[0] < _FIRST_EXTENDED:
+                known[key] = entry
+            found.append(entry[1])
+        self._known = known
+        return found
 
 
 def _uuids(items: Items) -> dict[int, bytes]:
@@ -206,7 +228,7 @@ def _item(
     if known is None:
         return {"item_type": kind, "item_id": number, "object": None, "ints": list(values)}
     keys = known.keys
-    item: dict[str, Any] = dict(zip(keys, (kind, number, known.name, *values), strict=False))
+    item = Lasting(zip(keys, (kind, number, known.name, *values), strict=False))
     for name, first, count in known.strings:
         ints = values[first : first + count]
         item[name] = unpack_string(ints + (0,) * (count - len(ints)))

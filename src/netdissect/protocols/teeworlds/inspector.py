@@ -20,7 +20,7 @@ from netdissect.wire.teeworlds_forms import (
     Form,
     form_of,
 )
-from netdissect.wire.teeworlds_snapshots import Delta, Items, named
+from netdissect.wire.teeworlds_snapshots import Delta, Items, NamedItems
 from netdissect.wire.varint import VarintError, read_teeworlds
 
 _ROWS = {row.code: row for row in code_rows("teeworlds")}
@@ -99,7 +99,7 @@ class SnapshotInspector:
                     node.bit_offset, node.bit_length, node.buffer,
                 )
             )  # fmt: skip
-        rows = _rows(found, self._snapshots.family)
+        rows = _rows(found, self._snapshots.namer)
         node.children += [_node(name, value, node) for name, value in rows.items()]
         fields = message.fields
         message.make_fields = lambda: fields | {
@@ -191,17 +191,17 @@ def _part(kind: str, values: dict[str, Any]) -> Part | None:
 class _Named:
     """A function that returns the items of a snapshot by name; they are named on the first call."""
 
-    __slots__ = ("_family", "_items", "_named")
+    __slots__ = ("_items", "_named", "_namer")
 
-    def __init__(self, items: Items, family: str) -> None:
+    def __init__(self, items: Items, namer: NamedItems) -> None:
         self._items = items
-        self._family = family
+        self._namer = namer
         self._named: list[dict[str, Any]] | None = None
 
     def __call__(self) -> list[dict[str, Any]]:
         """Return the items."""
         if self._named is None:
-            self._named = named(self._items, self._family)
+            self._named = self._namer.of(self._items)
         return self._named
 
 
@@ -209,7 +209,7 @@ def _deleted(delta: Delta) -> list[dict[str, Any]]:
     return [{"item_type": kind, "item_id": number} for kind, number in delta.deleted]
 
 
-def _rows(found: Snapshot, family: str) -> dict[str, Any]:
+def _rows(found: Snapshot, namer: NamedItems) -> dict[str, Any]:
     """Return what is added to a snapshot message, by name.
 
     That is its base, then all items, or only the changes where the base is missing. A list is
@@ -218,9 +218,9 @@ def _rows(found: Snapshot, family: str) -> dict[str, Any]:
     rows: dict[str, Any] = {"base": found.base}
     items, delta = found.items, found.delta
     if items is not None:
-        rows["items"] = _Named(items, family)
+        rows["items"] = _Named(items, namer)
     elif delta is not None:
-        rows["changes"] = _Named(delta.updated, family)
+        rows["changes"] = _Named(delta.updated, namer)
         rows["deleted"] = partial(_deleted, delta)
     elif found.message:
         rows["state"] = found.message

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from netdissect.wire.teeworlds_snapshots import (
     Delta,
     Items,
+    NamedItems,
     SnapshotError,
     apply,
     checksum,
@@ -61,6 +62,8 @@ class Snapshots:
 
     def __init__(self, family: str) -> None:
         self.family = family
+        self.namer = NamedItems(family)
+        """Names the items."""
         self._complete: dict[int, Items] = {}
         """Tick -> items of the snapshots that are possible bases."""
         self._partial: dict[int, dict[int, bytes]] = {}
