@@ -237,7 +237,7 @@ WORDS: list[Case] = [
     (["nosuchcommand"], 2, "no command is called 'nosuchcommand'"),
     (["protocols", "riptid"], 2, "did you mean 'riptide'"),
     (["fields", "teeworld"], 2, "did you mean 'teeworlds'"),
-    (["fields", "xyzzy"], 2, "known: riptide, knet"),
+    (["fields", "xyzzy"], 2, "known: eoudp, riptide, knet"),
     (["-z", "nosuch", LOSSY], 2, "unknown statistics -z nosuch"),
     (["--nosuch"], 2, "o such option"),
     (["read"], 2, "Missing capture FILE"),

@@ -22,6 +22,8 @@ from netdissect.protocols import registry
 from netdissect.protocols.eoudp.dialects import ROWS
 from netdissect.protocols.eoudp.state import DecoderState as EoudpState
 from netdissect.protocols.knet.state import DecoderState, Phase
+from netdissect.protocols.teeworlds.state import DecoderState as TeeworldsState
+from netdissect.protocols.teeworlds.state import Phase as TeeworldsPhase
 from streams import streams
 
 VECTORS = Path(__file__).parents[1] / "vectors"
@@ -118,7 +120,9 @@ def rules(protocol: str) -> tuple[set[str], set[tuple[str, str]]]:
 def start(protocol: str, dialect: str) -> Hints:
     """Return the hints of a connection that is open, where all of a datagram is read."""
     extra: Any = EoudpState() if protocol == "eoudp" else None
-    if protocol == "knet":
+    if protocol == "teeworlds":
+        extra = TeeworldsState(TeeworldsPhase.ONLINE)  # before, a packet may tell the dialect
+    elif protocol == "knet":
         extra = DecoderState(Phase.IDENTIFYING if dialect == "knet-spec" else Phase.OPEN)
     return Hints((dialect, dialect), extra)
 

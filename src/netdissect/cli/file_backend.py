@@ -268,7 +268,8 @@ class FileBackend:
         self._fits(path)
         requested = FrameSet(frames)
         with self._again() as session:
-            wanted = FrameSet(pieces(session.reader, lambda packet: packet[1] in requested))
+            batches = session.reader.batches()
+            wanted = FrameSet(pieces(batches, lambda packet: packet[1] in requested))
         with self._blocks() as reader:
             _, written = slice_capture(reader, path, lambda block: block.frame in wanted)
         return f"{counted(written, 'frame')} written to {safe(path)}"
