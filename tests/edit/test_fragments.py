@@ -11,6 +11,7 @@ from scapy.layers.inet import IP
 
 import console_docs
 from netdissect.capture import open_capture
+from netdissect.edit.frames import MAX_PIECES, Fragments
 from packetbuild import fragments4, ipv4, pcap_file, udp
 from published import reports, run, texts
 
@@ -144,3 +145,19 @@ def test_fragments_of_a_number_used_again_after_a_time_stand_alone(tmp_path: Pat
     run("slice", source, "-Y", "udp.port == 7777 or frame.number == 3", "-d", "udp.port==7777,riptide-2.2", "-w", target)
     with open_capture(target) as reader:
         assert len(list(reader)) == 2
+
+
+def test_a_fragment_that_is_repeated_without_end_takes_no_more_memory() -> None:
+    first, second = fragments4(udp(bytes(90), 4000, 7777), [40], ident=7)
+    fragments = Fragments()
+
+    def take(number: int, packet: bytes):
+        data = bytes(12) + b"\x08\x00" + packet
+        return fragments.take((number, number, 1, data, len(data)))
+
+    for number in range(MAX_PIECES + 100):
+        assert take(number, first) is None
+    found = take(number + 1, second)
+    assert found is not None
+    assert len(found.pieces) == MAX_PIECES
+    assert found.pieces[-1] == (number + 1, 40, 58)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
@@ -22,6 +22,10 @@ from netdissect.model.text import quoted
 MAX_PENDING = 4096
 """Fragmented datagrams followed at once; beyond, the oldest are forgotten, and their pieces not
 kept together.
+"""
+MAX_PIECES = 8192
+"""Fragments of a packet that are kept together: as many as there are offsets. Of more, which repeat
+others, the newest are.
 """
 _RANGE = re.compile(r"([0-9]{1,12})(?:(-)([0-9]{1,12})?)?")
 
@@ -119,7 +123,7 @@ class Whole(NamedTuple):
     header: IpHeader
     """Its header, as that of a packet that begins with its payload."""
     payload: bytes
-    pieces: list[tuple[int, int, int]]
+    pieces: Sequence[tuple[int, int, int]]
     """(frame, offset in the payload, size) of its fragments."""
 
 
@@ -128,7 +132,7 @@ class Fragments:
 
     def __init__(self) -> None:
         self._table = FragmentTable(FlowStats())
-        self._pending: OrderedDict[bytes, tuple[int, list[tuple[int, int, int]]]] = OrderedDict()
+        self._pending: OrderedDict[bytes, tuple[int, deque[tuple[int, int, int]]]] = OrderedDict()
         """Identity -> time of the first fragment, and the pieces so far."""
 
     def take(self, frame: Frame) -> Whole | None:
@@ -139,10 +143,11 @@ class Fragments:
         if header is None or header.fragment is None or header.end > len(data):
             return None
         identity, offset, more = header.fragment
-        since_ns, pieces = self._pending.get(identity, (time_ns, []))
+        since_ns, pieces = self._pending.get(identity, (time_ns, deque(maxlen=MAX_PIECES)))
         # The identification was used again: older fragments are of a packet that was given up.
         if time_ns - since_ns >= FRAGMENT_TIMEOUT_NS:
-            since_ns, pieces = time_ns, []
+            since_ns = time_ns
+            pieces.clear()
         octets = data[header.start : header.end]
         pieces.append((number, offset, len(octets)))
         self._pending[identity] = since_ns, pieces
