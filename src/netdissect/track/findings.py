@@ -175,6 +175,12 @@ class Findings:
         """Return the number of findings of each severity."""
         return {label: self.by_severity[place] for label, place in _LABELS}
 
+    def reports_next(self, code: str) -> bool:
+        """Return whether the next finding of a code will be reported, and not only counted: then it
+        needs a text.
+        """
+        return self._sink is not None and self._tally(code).times + 1 in REPORTED
+
     def add(
         self,
         code: str,
