@@ -18,8 +18,10 @@ from netdissect.protocols.base import Assembler, Fault, Protocol
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.connection import Connection
 
-MAX_HELD = 8
-"""Datagrams per flow that may be held until it is known whether they begin a new connection."""
+MAX_HELD = 32
+"""Datagrams per flow that may be held until it is known whether they begin a new connection: a
+server may have sent many before the first answer of a client that is far away.
+"""
 
 _RESTART: Final = Ev.RESTART
 _HINTS: Final = Ev.HINTS

@@ -453,6 +453,27 @@ def test_a_wrong_dialect_is_taken_back() -> None:
     assert any(e[0] == Ev.ACK for e in scan(built(11, b"\x03\x05\0\0" + bytes(4)), 0, known))
 
 
+def test_acknowledgements_count_before_their_dialect_is_known() -> None:
+    events = scan(built(9, b"\x03\x05\0\0" + bytes(4)), 0, hints("knet-2.x"))
+    assert (Ev.ACK, "datagram", 5, 0) in events
+    events = scan(built(9, b"\x02\x07"), 0, hints("knet-2010"))
+    assert (Ev.REPLY, "ping", 7) in events
+
+
+def test_a_client_of_2010_and_a_later_server() -> None:
+    rows = [
+        (0, bytes(8)),
+        (1, built(1, b"\x01\x01", b"\x01\x02")),
+        (0, built(0, b"\x00\x01")),
+        (1, built(2, b"\x14some", reliable=0)),
+        (0, built(1, b"\x03\x02\0\0" + bytes(4))),
+    ]
+    (report,) = fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)])
+    assert report.dialects == ("knet-2010", "knet-2.x")
+    assert report.messages[0] == {"PingRequest": 1, "PacketAck": 1}
+    assert "knet-dialect-revised" not in report.codes
+
+
 def opened(connect: bytes, *more: tuple[int, bytes]) -> list[tuple[int, int, bytes]]:
     rows = [
         (0, connect),
@@ -521,6 +542,29 @@ def test_a_new_client_on_the_same_addresses_begins_one(connect: bytes) -> None:
     first, second = fed([*rows, *((side, at + 10**9 + t, octets) for side, t, octets in again)])
     assert (first.state, second.handshake) == ("closed", "accepted")
     assert second.datagrams == (4, 2)
+
+
+@pytest.mark.parametrize("end", [ENDED, ENDED[:1]])
+@pytest.mark.parametrize("more", [0, 20])
+def test_a_new_client_that_answers_as_the_one_before_begins_one(end: Any, more: int) -> None:
+    # Most clients answer the first two pings in their first datagram, and nothing else.
+    rows = opened(bytes(8), *end)
+    at = rows[-1][1]
+    again = opened(bytes(8), (0, built(3, b"\x14more", reliable=0)))
+    sent = [(1, again[1][1] + n, built(2 + n, b"\x14news")) for n in range(more)]
+    again = [*again[:2], *sent, *again[2:4], *again[5:]]
+    first, second = fed([*rows, *((side, at + 10**9 + t, octets) for side, t, octets in again)])
+    assert (first.state, second.handshake) == ("closed", "accepted")
+    assert (first.datagrams, second.datagrams) == ((4, 1 + len(end)), (4, 1 + more))
+
+
+def test_a_server_that_begins_again_for_a_late_copy_has_no_new_client() -> None:
+    rows = opened(bytes(8), *ENDED)
+    at = rows[-1][1]
+    rows += [(0, at + 300_000_000, bytes(8)), (1, at + 310_000_000, rows[1][2])]
+    rows += [(1, at + 4_000_000_000, built(2, b"\x01\x03"))]
+    (report,) = fed(rows)
+    assert (report.state, report.datagrams) == ("closed", (5, 5))
 
 
 @pytest.mark.parametrize(("dialect", "reads_on"), [("knet-2010", True), ("knet-2.x", False)])

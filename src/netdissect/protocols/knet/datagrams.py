@@ -253,6 +253,8 @@ def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Eve
     seen = list(state.contradictions)
     seen[direction] += 1
     dialects = list(hints.dialects)
+    # What it answers is no proof of the dialect, but without it the peer's datagrams seem lost.
+    control(PING_REPLY if legacy else PACKET_ACK, content, (0, None), direction, hints, events)
     if seen[direction] < _MIN_CONTRADICTIONS:
         flow_control(content, dialect, events)
     else:

@@ -20,12 +20,21 @@ from netdissect.protocols.knet.datagrams import (
 from netdissect.protocols.knet.document import scan_document
 from netdissect.protocols.knet.learning import Candidate, learn
 from netdissect.protocols.knet.state import DecoderState, Phase
-from netdissect.wire.knet import FLOW_CONTROL, NULL_CONNECT, PING_REPLY, PING_REQUEST, SPECIFICATION
+from netdissect.wire.knet import (
+    FLOW_CONTROL,
+    LEGACY,
+    NULL_CONNECT,
+    PING_REPLY,
+    PING_REQUEST,
+    SPECIFICATION,
+)
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 _MAX_CONNECT_PAYLOAD: Final = 64
 """Bytes of a connect datagram that are kept as identity."""
 _ANSWERS: Final = (Ev.ACK, Ev.REPLY)
+_UNDECIDED: Final = "knet-2.x"
+_FIRST_PING_OF_2010: Final = b"\x00\x01"
 
 
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -77,7 +86,7 @@ def _start(values: Values | None, payload: bytes, direction: int, hints: Hints) 
             events.append((Ev.IDENTITY, "connect_payload", text))
         return _update(events, hints, phase=Phase.PENDING)
     events = _events(values, payload, direction, hints)
-    if _is_first(values, hints):
+    if _is_first(values, direction, hints):
         # The connect datagram was lost, so this datagram makes the attempt. Section 5.1.
         return [(Ev.STATE, "connect", None), *_update(events, hints, phase=Phase.PENDING)]
     return [(Ev.STATE, "speaks", None), *_update(events, hints, phase=Phase.IDENTIFYING)]
@@ -108,11 +117,15 @@ def _identifying(
     """Handle a datagram, and look for the application in its messages."""
     if values is None:
         return _unreadable(payload, direction, hints)
+    if not direction and _begins_as_of_2010(values, hints):
+        told = Hints((LEGACY, hints.dialects[1]), hints.extra)
+        events = _by_phase(payload, direction, told)
+        return events if _has_hints(events) else parts_last([*events, (Ev.HINTS, told)])
     events = _events(values, payload, direction, hints)
     if _has_hints(events):
         return events
     state: DecoderState = hints.extra
-    if not direction and state.first_checksum is None and _is_first(values, hints):
+    if not direction and state.first_checksum is None and _is_first(values, direction, hints):
         hints = Hints(hints.dialects, state.replace(first_checksum=crc32(payload)))
         events.append((Ev.HINTS, hints))
     learned = learn(_candidates(values), direction, hints)
@@ -140,11 +153,13 @@ def _reconnecting(
 ) -> list[Event]:
     """Handle a datagram after one that may have been a new client's first. Section 5.6."""
     if direction:
+        if values is not None and _is_first(values, direction, hints):
+            return _answer_again(values, payload, direction, hints)
         return _events(values, payload, direction, hints)
     if values is None:
         return _unreadable(payload, direction, hints)
-    # A copy of the first datagram has its checksum; another client's first datagram differs.
-    if _is_first(values, hints) and crc32(payload) != hints.extra.first_checksum:
+    # A copy of the first datagram has its checksum; another client's first datagram may differ.
+    if _is_first(values, direction, hints) and crc32(payload) != hints.extra.first_checksum:
         return _new_connection(hints)
     phase = Phase.OPEN if hints.extra.disconnect is None else Phase.DISCONNECTING
     return _update(_events(values, payload, direction, hints), hints, phase=phase)
@@ -190,15 +205,44 @@ def _reopening(values: Values | None, payload: bytes, direction: int, hints: Hin
         if direction or not payload:
             return _disconnecting(values, payload, direction, hints)
         return _reopen(values, payload, direction, hints)
-    first = _is_first(values, hints)
+    first = _is_first(values, direction, hints)
     if direction:
         # A server's first datagram is that of the new connection, if there is one.
-        handle = _reopen if first else _disconnecting
+        handle = _answer_again if first else _disconnecting
         return handle(values, payload, direction, hints)
     if first and crc32(payload) != hints.extra.first_checksum:
         return _new_connection(hints)
     events = _disconnecting(values, payload, direction, hints)
     return _update(events, hints, phase=Phase.CLOSED)
+
+
+def _answer_again(
+    values: Values | None, payload: bytes, direction: int, hints: Hints
+) -> list[Event]:
+    """Return the events of a server's datagram that may belong to a new connection."""
+    learned = Hints(hints.dialects, hints.extra.replace(Phase.ANSWERED_AGAIN))
+    events = _disconnecting(values, payload, direction, hints)
+    kept = [event for event in events if event[0] != Ev.HINTS]
+    return parts_last([(Ev.RESTART, "?"), *kept, (Ev.HINTS, learned)])
+
+
+def _answered_again(
+    values: Values | None, payload: bytes, direction: int, hints: Hints
+) -> list[Event]:
+    """Handle a datagram after the server has begun again.
+
+    The client of before ignores that, so that a datagram with the first PacketID is a new client's.
+    Its checksum may be that of the client before: most answer the first two pings, and no more.
+    """
+    if direction:
+        if values is None:
+            return malformed(payload, direction, hints)
+        return _answer_again(values, payload, direction, hints)
+    if values is not None and _is_first(values, direction, hints):
+        return _new_connection(hints)
+    was_open = hints.extra.disconnect is None
+    handle = _reconnecting if was_open else _reopening
+    return handle(values, payload, direction, hints)
 
 
 def _reopen(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -225,6 +269,7 @@ _HANDLERS: Final = {
     Phase.STOPPED_READING: _stopped_reading,
     Phase.CONNECT_FIRST: _start,
     Phase.REOPENING: _reopening,
+    Phase.ANSWERED_AGAIN: _answered_again,
 }
 
 
@@ -260,9 +305,24 @@ def _packet_id(values: Values) -> int:
     return int(values[3] << 6 | values[2])
 
 
-def _is_first(values: Values, hints: Hints) -> bool:
-    """Return whether a datagram has the PacketID with which a sender begins."""
-    return _packet_id(values) == READERS[hints.dialects[0]].first_id
+def _is_first(values: Values, direction: int, hints: Hints) -> bool:
+    """Return whether a datagram has the PacketID with which its sender begins."""
+    return _packet_id(values) == READERS[hints.dialects[direction]].first_id
+
+
+def _begins_as_of_2010(values: Values, hints: Hints) -> bool:
+    """Return whether this is the first datagram of a client of 2010 whose server is a later one:
+    PingRequest 1, which 2.x reads as an application's message, and a PacketID that 2.x begins
+    after.
+    """
+    if hints.dialects[0] != _UNDECIDED or hints.extra.first_checksum is not None:
+        return False
+    if _packet_id(values) != READERS[LEGACY].first_id:
+        return False
+    for message in values[5]:  # noqa: SIM110 - compiled, a loop is cheaper
+        if message[-2] == _FIRST_PING_OF_2010:
+            return True
+    return False
 
 
 def _candidates(values: Values) -> list[Candidate]:

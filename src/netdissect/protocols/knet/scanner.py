@@ -131,7 +131,7 @@ class KnetScanner(Scanner):
         high: i64 = payload[2]
         number = head & 0x3F | low << 6 | high << 14
         may_open = self._direction or (self._identifying and not self._knows_first)
-        if (may_open and number == reader.first_id) or not self._check(payload, position, size):
+        if (may_open and number <= reader.first_id) or not self._check(payload, position, size):
             return scan(payload, self._direction, hints)
         # In 2010 all fragments share the reliable number 0.
         if (self._count > 0) != (head & 0x40 != 0) or (

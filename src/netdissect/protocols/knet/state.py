@@ -30,6 +30,8 @@ class Phase:
     """The client's next datagram is its connect datagram, whatever its bytes look like."""
     REOPENING: Final = 9
     """The client sent a datagram after the end: a new client's first one, or a late copy."""
+    ANSWERED_AGAIN: Final = 10
+    """Since then the server has begun again, for a new client or for that copy."""
 
 
 @dataclass(slots=True, init=False)
