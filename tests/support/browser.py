@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,8 @@ FLAGS = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
     "--hide-scrollbars", "--force-device-scale-factor=1", "--disable-dev-shm-usage",
 )  # fmt: skip
+PATIENCE_S = 60
+"""The longest that a page may take to answer."""
 
 
 def missing() -> str | None:
@@ -46,9 +49,11 @@ class Browser:
         options.binary_location = str(shutil.which("chromium"))
         options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
         self.driver = Chrome(options, Service(shutil.which("chromedriver"), log_output=os.devnull))
+        self.driver.command_executor.client_config.timeout = PATIENCE_S
 
     def close(self) -> None:
-        """End the browser."""
+        """End the browser, even if its page never ends: its driver would wait for that, and leave it running."""
+        os.kill(self.driver.capabilities["goog:processID"], signal.SIGKILL)
         self.driver.quit()
 
     def size(self, width: int, height: int) -> None:
