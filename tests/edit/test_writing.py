@@ -17,6 +17,7 @@ from netdissect.capture import PcapngWriter, open_capture
 from netdissect.capture.blocks import BlockReader
 from netdissect.cli import cli
 from netdissect.edit import notes
+from netdissect.model.records import FrameNote
 from packetbuild import block, enhanced, interface, option, pcap_file, section
 
 CAPTURES = console_docs.ROOT / "captures"
@@ -273,5 +274,6 @@ def test_a_comment_that_is_cut_ends_with_a_whole_character(
     monkeypatch.setattr(notes, "MAX_COMMENT_OCTETS", 6)
     target = tmp_path / "out.pcapng"
     with BlockReader(KNET) as reader:
-        notes.annotate(reader, target, iter([(1, "12345\N{LATIN SMALL LETTER E WITH ACUTE}")]))
+        note = FrameNote(1, "12345\N{LATIN SMALL LETTER E WITH ACUTE}")
+        notes.annotate(reader, target, iter([note]))
     assert option("<", 1, b"12345") in target.read_bytes()

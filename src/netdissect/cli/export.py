@@ -19,6 +19,7 @@ from netdissect.model.errors import UsageError
 from netdissect.model.text import quoted
 
 if TYPE_CHECKING:
+    from netdissect.model.records import FrameNote
     from netdissect.pipeline.reports import Reports
 
 _LUA, _ALL = "lua", "all"
@@ -151,13 +152,12 @@ def _first_look(session: Session) -> Reports:
     return reports
 
 
-def _notes(session: Session, *, secrets: bool) -> Iterator[tuple[int, str]]:
+def _notes(session: Session, *, secrets: bool) -> Iterator[FrameNote]:
     from netdissect.pipeline.passwords import mask_passwords  # noqa: PLC0415
-    from netdissect.render.read import frame_note  # noqa: PLC0415
+    from netdissect.render.read import frame_notes  # noqa: PLC0415
 
-    for record in session.records():
-        if record.protocol is not None:
-            yield record.frame, frame_note(record if secrets else mask_passwords(record))
+    records = session.records()
+    return frame_notes(records if secrets else map(mask_passwords, records))
 
 
 def _names(session: Session) -> dict[str, str]:

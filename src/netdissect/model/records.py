@@ -256,6 +256,20 @@ class DatagramRecord:
         )  # fmt: skip
 
 
+class FrameNote(NamedTuple):
+    """What is known of a frame of a capture, in words."""
+
+    frame: int
+    text: str
+    """Empty if nothing is known of the datagram but that it is there."""
+    mark: bool = False
+    """True if it only says what the frame has part in, after what the frame is."""
+    streams: tuple[tuple[tuple[FlowKey, int], str], ...] = ()
+    """Of a TCP connection, for each direction: (its key and ordinal, words before what its frames
+    are).
+    """
+
+
 def assign_annotations(notes: Sequence[Annotation], messages: Sequence[MessageRecord]) -> None:
     """Append each finding to the message that contains its position, or else to the first one."""
     places = sorted(

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from netdissect.model.annotations import Annotation
-from netdissect.model.packets import Direction
-from netdissect.model.records import DatagramRecord, Finding, MessageRecord, Reliability
+from netdissect.model.packets import Direction, FlowKey, reverse_key
+from netdissect.model.records import (
+    DatagramRecord,
+    Finding,
+    FrameNote,
+    MessageRecord,
+    Reliability,
+)
 from netdissect.render.console import Line, Screen, cells, fit
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.safe import safe
@@ -143,11 +149,47 @@ def _copy_mark(facts: Reliability, word: str, *, several: bool) -> str:
     return f"  [{word}{which}{origin}{since}]"
 
 
+def frame_notes(records: Iterable[DatagramRecord]) -> Iterator[FrameNote]:
+    """Yield what records say of frames, in the order of records: of the frames that complete them,
+    and of those that only have part in them.
+    """
+    for record in records:
+        if record.protocol is None:
+            yield FrameNote(record.frame, "")
+            marks = "".join(text for text, _ in _marks(record, []))
+            if marks:
+                yield FrameNote(record.frame, marks, mark=True)
+            continue
+        streams: tuple[tuple[tuple[FlowKey, int], str], ...] = ()
+        if record.stream is not None:
+            key, ordinal, _ = record.stream
+            back = None if record.direction is None else 1 - record.direction
+            streams = (
+                ((key, ordinal), _whose(record, record.direction)),
+                ((reverse_key(key), ordinal), _whose(record, back)),
+            )
+        yield FrameNote(record.frame, frame_note(record), streams=streams)
+        for frame in record.frames:
+            if frame != record.frame:
+                yield FrameNote(frame, f"  [part of #{record.frame}]", mark=True)
+        # A datagram that acknowledges or repeats another has a record of its own.
+        facts = [item.reliability for item in record.messages] if record.stream else []
+        for found in filter(None, facts):
+            if found.acked_in is not None:
+                yield FrameNote(found.acked_in, f"  [acknowledges #{record.frame}]", mark=True)
+            if found.retransmitted_in is not None:
+                text = f"  [retransmission of #{record.frame}]"
+                yield FrameNote(found.retransmitted_in, text, mark=True)
+
+
+def _whose(record: DatagramRecord, direction: int | None) -> str:
+    way = "" if direction is None else f" {Direction(direction).label}"
+    whose = "" if record.connection is None else f"c{record.connection}{way} "
+    return f"{whose}{record.dialect or record.protocol or record.transport}: "
+
+
 def frame_note(record: DatagramRecord) -> str:
     """Return everything about a datagram in one line of plain text, for a comment in a capture."""
-    way = "" if record.direction is None else f" {Direction(record.direction).label}"
-    whose = "" if record.connection is None else f"c{record.connection}{way} "
-    name = record.dialect or record.protocol or record.transport
     marks = "".join(text for text, _ in _marks(record, record.messages))
     acked = [
         item.reliability.acked_in
@@ -155,7 +197,8 @@ def frame_note(record: DatagramRecord) -> str:
         if item.reliability is not None and item.reliability.acked_in is not None
     ]
     ended = f"  [acknowledged in #{acked[0]}]" if acked else ""
-    return safe(f"{whose}{name}: {datagram_summary(record, record.messages)}{marks}{ended}")
+    whose = _whose(record, record.direction)
+    return safe(f"{whose}{datagram_summary(record, record.messages)}{marks}{ended}")
 
 
 def record_title(record: DatagramRecord, clock: Clock) -> Line:
