@@ -19,7 +19,6 @@ from netdissect.fuzz import (
     CONNECTED,
     FuzzReport,
     Step,
-    Target,
     fuzz_target,
     load_failure,
     minimise_failure,
@@ -422,20 +421,31 @@ def test_a_target_that_hangs_again_and_again_holds_no_run_up(tmp_path: Path) -> 
     assert report.seconds < 2.5 + 0.4 + 0.5 + 0.5 + 0.5 + 0.6
 
 
-def test_a_server_that_accepts_nobody_has_failed(
+DEAF = """
+import socket, sys, time
+listener = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=4)
+listener.accept()[0].recv(1)
+time.sleep(60)
+"""
+
+
+def test_a_server_that_hangs_before_it_ever_answers_has_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Netplay answers nothing: that its server stands still shows in connections that wait."""
+    """Nothing has come back that it could be asked for; the system accepts some connections for it,
+    and then none. That it hangs is noticed each time, also right after it was restarted.
+    """
     monkeypatch.setattr(links, "CONNECT_SECONDS", 0.05)
-    with socket.socket() as deaf:
-        deaf.bind(("127.0.0.1", 0))
-        deaf.listen(0)
-        where = Target("127.0.0.1", deaf.getsockname()[1])
-        report = fuzz_target(
-            "netplay", where, tmp_path / "run", cases=400, rate=0, failures=1, answer_seconds=0.2
-        )
+    script = tmp_path / "deaf.py"
+    script.write_text(DEAF)
+    target = free_target(socket.SOCK_STREAM)
+    report = fuzz_target(
+        "netplay", target, tmp_path / "run", duration=8, rate=0, answer_seconds=0.2,
+        monitors=[f"exec:{sys.executable} -S {script} {target.port}"],
+    )  # fmt: skip
     (finding,) = report.findings.values()
     assert finding.verdict.kind == "no-answer"
+    assert finding.count >= 2
 
 
 LATE_END = """

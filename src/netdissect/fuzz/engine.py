@@ -441,7 +441,8 @@ class Engine:
     def _next_verdict(self, *, certain: bool) -> Verdict | None:
         """Return the next failure, None if the target is well."""
         held = self._sessions.held
-        asked = held
+        # Where nobody can connect, only a new session can tell.
+        asked = None if self._watch.shut_out else held
         began = time.monotonic()
         verdict = session = None
         if held is not None and not certain and held.is_open and not held.link.refused:

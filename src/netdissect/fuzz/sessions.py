@@ -390,7 +390,8 @@ class Sessions:
     def _open(self, now: float) -> None:
         spare = self._watch.begin(CONNECTED)
         if spare is None:
-            self._next_try = now + _PAUSE_SECONDS
+            # It may have taken long to find out.
+            self._next_try = time.monotonic() + _PAUSE_SECONDS
             return
         self._pace(now)
         self._spares.append(_Spare(spare, now, now + self._patience(_SIDE_SECONDS)))

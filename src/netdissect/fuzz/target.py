@@ -14,6 +14,7 @@ from typing import Literal
 from netdissect.model.closing import Closing
 from netdissect.model.errors import AccessError, UsageError
 from netdissect.model.text import parse_count, quoted
+from netdissect.system.sockets import is_read
 
 TRAFFIC_LIMIT = 4096
 """Latest payloads kept for the capture file of a failure."""
@@ -160,6 +161,16 @@ class Link(Closing):
         except OSError:
             # Sending into a full buffer or above the system's size limit counts as loss.
             pass
+
+    def is_read(self) -> bool | None:
+        """Return whether the target has accepted the connection and read all that was sent; None if
+        that is not known: the system tells it of TCP within this machine only.
+        """
+        if self.transport != "tcp" or self.closed:
+            return None
+        if self._unsent:
+            return False
+        return is_read((self.target.host, self.target.port), self.local)
 
     def _flush(self) -> None:
         """Send as much of the queued stream as the target's system takes."""

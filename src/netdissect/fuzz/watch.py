@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from netdissect.fuzz.cases import CONNECTED
 from netdissect.fuzz.crashes import last_line
 from netdissect.fuzz.drivers import Driver
-from netdissect.fuzz.monitors import NO_ANSWER, Monitors, Verdict
+from netdissect.fuzz.monitors import EXIT_SECONDS, NO_ANSWER, Monitors, Verdict
 from netdissect.fuzz.target import Journal, Link, Target
 
 _RETRY_SECONDS = 0.1
@@ -247,7 +247,8 @@ class Watch:
             # The system accepts TCP connections even for a process that is about to end.
             gone = certain and not fresh.alive(fresh.quick_seconds, certain=True)
             return self.monitors.check(gone=gone), fresh
-        verdict = self.monitors.check(gone=True)
+        # A process that was silent for so long had the time to end.
+        verdict = self.monitors.check(gone=time.monotonic() < began + EXIT_SECONDS)
         if not self.is_refused and self.left > 0:
             self._mute = verdict is not None and not verdict.fatal
             verdict = verdict or self._no_answer()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sys
 import threading
 import time
 import zlib
@@ -764,17 +765,17 @@ def test_netplay_messages_come_back_only_once_they_are_sent() -> None:
 
 
 @contextmanager
-def _unanswered() -> Iterator[Driver]:
-    """A session of Netplay's bin1 with a server that sends nothing."""
+def _unanswered(dialect: str = "netplay-bin1") -> Iterator[tuple[Driver, socket.socket]]:
+    """A session of Netplay with a server that sends nothing, and its end of the connection."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         target = Target("127.0.0.1", listener.getsockname()[1])
-        with Link(target, "tcp") as link:
-            yield driver_class("netplay")(link, "netplay-bin1")
+        with Link(target, "tcp") as link, listener.accept()[0] as server:
+            yield driver_class("netplay")(link, dialect), server
 
 
 def test_a_netplay_server_that_sends_nothing_back_to_anyone_may_hang() -> None:
     question = bytes.fromhex("000a0000000005616c696365")
-    with _unanswered() as session:
+    with _unanswered() as (session, _server):
         session.learnt = {"question": question}
         assert not session.open(timeout=0.7)
         assert session.learnt == {"question": question}
@@ -786,9 +787,56 @@ def test_a_netplay_server_that_sends_nothing_back_to_anyone_may_hang() -> None:
 
 def test_a_netplay_session_in_which_something_came_back_is_asked_for_it() -> None:
     message = bytes.fromhex("000a0000000005616c696365")
-    with _unanswered() as session:
+    with _unanswered() as (session, server):
         assert session.open()
-        assert session.alive(0.1, certain=True)  # all that can be told is that it is open
         session.send(message)
+        assert server.recv(1 << 10) == message
         session.handle(message, session.clock())
         assert not session.alive(0.1, certain=True)
+
+
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what was read")
+
+
+@only_linux
+def test_a_netplay_server_that_does_not_accept_admits_nobody() -> None:
+    """The system accepts connections for a process that hangs, as many as its backlog holds."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        target = Target("127.0.0.1", listener.getsockname()[1])
+        with Link(target, "tcp") as link:
+            session = driver_class("netplay")(link, "netplay-bin1")
+            assert not session.open(timeout=0.2)
+            with listener.accept()[0]:
+                assert session.until(lambda: session.reached(CONNECTED), 5)
+
+
+@only_linux
+def test_a_netplay_server_that_leaves_messages_unread_is_not_alive() -> None:
+    """Nothing came back yet, so there is nothing to ask it."""
+    message = bytes.fromhex("000a0000000005616c696365")
+    with _unanswered() as (session, server):
+        assert session.open()
+        session.send(message)
+        assert not session.alive(0.2, certain=True)
+        session.silence(session.clock())
+        assert session.silence(session.clock() + 1.0) >= 1.0
+        server.recv(1 << 10)
+        assert session.silence(session.clock() + 1.0) == 0
+        # It has read what came, but may hang in it: it does not accept another connection.
+        assert not session.alive(0.2, certain=True)
+
+
+@only_linux
+def test_bin3_messages_wait_until_those_before_were_read() -> None:
+    message = bytes.fromhex("00000a00000001000468616e61")
+    with _unanswered("netplay-bin3") as (session, server):
+        session.learnt["first"] = b"????"
+        session.send(message)
+        began = time.monotonic()
+        session.send(message)
+        assert time.monotonic() - began > 0.1, "not read yet"
+        assert server.recv(1 << 10) == 2 * message
+        for _ in range(20):
+            session.send(message)
+            assert server.recv(1 << 10) == message
+        assert time.monotonic() - began < 1.5, "it reads, though it sends nothing back"

@@ -1,8 +1,8 @@
 """A Netplay client of any dialect: a TCP connection and whole frames. The protocol has no handshake
 of its own, no acknowledgement and no answer to anything, so a session is alive while the server
-keeps it open. A server that sends messages of a type back to whom they came from, as many that send
-on to all do, has accepted those that come back; and where one came back first thing in a session,
-it is what a living server is asked.
+keeps it open and, where the system tells, reads it. A server that sends messages of a type back to
+whom they came from, as many that send on to all do, has accepted those that come back; and where
+one came back first thing in a session, it is what a living server is asked.
 
 Source: docs/protocols/netplay.md sections 1, 2, 5 and 7.
 """
@@ -18,6 +18,7 @@ from netdissect.fuzz.cases import CONNECTED, Step
 from netdissect.fuzz.chance import Chance
 from netdissect.fuzz.drivers.base import Driver, Key
 from netdissect.fuzz.generator import Traits
+from netdissect.fuzz.target import Link
 from netdissect.wire.netplay import (
     COMPRESSED,
     DIALECTS,
@@ -161,16 +162,19 @@ class NetplayDriver(Driver):
         self._took = 0.0
         self._began = 0.0
         self._returns_before = b""
+        self._begins_asked = False
+        self._unread_since: float | None = None
 
     def begin(self) -> None:
-        """Ask what a living server sends back, where one of this run is known to; else the TCP
-        connection is all.
+        """Ask what a living server sends back, where one of this run is known to; else all it has
+        to do is to accept the connection.
         """
         self._began, self._returns_before = self.clock(), self._returns
-        if not self.learnt.get(_QUESTION):
+        self._begins_asked = bool(self.learnt.get(_QUESTION))
+        if self._begins_asked:
+            self.probe(self._began)
+        elif self.link.is_read() is not False:
             self.state = CONNECTED
-            return
-        self.probe(self._began)
 
     def ends(self, octets: bytes) -> bool:
         """Return whether the server would wait for bytes that do not come, or leave."""
@@ -215,6 +219,10 @@ class NetplayDriver(Driver):
         """
         if self._out_of_step:
             self.end("out of step")
+        if not self._begins_asked:
+            if self.state == "connecting" and self.link.is_read() is not False:
+                self.state = CONNECTED
+            return
         late = now >= self._began + _QUESTION_SECONDS
         # While nothing comes back at all, the server may hang.
         late = late and self._returns != self._returns_before
@@ -243,6 +251,8 @@ class NetplayDriver(Driver):
         del now
         question = self.learnt.get(_QUESTION)
         if question and not self._out_of_step:
+            if self.state == CONNECTED:
+                self._wait_for_reader()
             self._asked_under.add(self._remember(question))
             for part in self._parts(question):
                 self.link.send(part)
@@ -252,22 +262,49 @@ class NetplayDriver(Driver):
         return self._echoes
 
     def alive(self, timeout: float, *, certain: bool = False) -> bool:
-        """Return whether the server sends a question back; whether it still keeps the connection
-        open where no such question is known.
+        """Return whether the server sends a question back; where no such question is known, whether
+        it keeps the connection open and reads it.
 
         Args:
             timeout: seconds in which it may still do so, at most the usual ones to close it.
-            certain: wait for that; else look once.
+            certain: wait for that, and for another connection to be accepted: a server that has
+                read a message may hang in it. Else look once.
         """
         if self._is_asked:
             return super().alive(timeout, certain=certain)
-        self.until(lambda: False, min(timeout, self.quick_seconds) if certain else 0.0)
-        return self.is_open
+        if not certain:
+            self.pump()
+            return self.is_open and not self.owed(self.clock()) > self.quick_seconds
+        self.until(lambda: False, min(timeout, self.quick_seconds))
+        return self.is_open and self._accepts(timeout)
+
+    def _accepts(self, timeout: float) -> bool:
+        """Return whether the server has read all of this session and accepts another connection."""
+        try:
+            other = Link(self.link.target, self.transport, self.link.journal)
+        except OSError:
+            return False
+        links = (self.link, other)
+        with other:
+            return self.until(lambda: all(one.is_read() is not False for one in links), timeout)
 
     def ask(self, now: float, *, again: bool = False) -> None:
         """Ask what is known to come back; nothing where that is not sure."""
         if self._is_asked:
             super().ask(now, again=again)
+
+    def owed(self, now: float) -> float:
+        """Return the same as every driver; where no question is known, for how many seconds the
+        server has left unread what was sent.
+        """
+        if self._is_asked:
+            return super().owed(now)
+        if self.link.is_read() is not False:
+            self._unread_since = None
+            return 0.0
+        if self._unread_since is None:
+            self._unread_since = now
+        return now - self._unread_since
 
     def stamp(self, step: Step) -> tuple[bytes, Key | None]:
         """Return the bytes: the protocol has no live values. What is of a type that the server has
@@ -304,30 +341,40 @@ class NetplayDriver(Driver):
     def send(
         self, octets: bytes, key: Key | None = None, kind: str = "mutant", note: str = ""
     ) -> None:
-        """Send a message; each chunk of bin3 by itself, and after a message was read, because its
-        receiver takes what one read returns for one chunk.
+        """Send a message; each chunk of bin3 by itself, and once what came before was read, because
+        its receiver takes what one read returns for one chunk.
         """
-        self.until(lambda: not self.unanswered, self._pause())
-        if self.dialect == "netplay-bin3":
-            self._echo_due = _TYPE + self._name(octets) in self.learnt and not self.ends(octets)
+        self._wait_for_first_answer()
+        self._wait_for_reader()
+        self._echo_due = _TYPE + self._name(octets) in self.learnt and not self.ends(octets)
         # Not before it is sent: servers also send on what another session sent, which may be equal.
         for message in self.split(octets, self.dialect):
             self._remember(message, key)
         *first, last = self._parts(octets)
         for part in first:
             super().send(part, None, kind, note)
+            self._wait_for_reader()
         super().send(last, key, kind, note)
 
-    def _pause(self) -> float:
-        """Return for how many seconds to wait for an answer to the message before."""
+    def _wait_for_first_answer(self) -> None:
+        """Give the first messages of a run the time to come back."""
         waited = self.learnt.get(_FIRST, b"")
         if self.unanswered and _RETURNS not in self.learnt and len(waited) < _FIRST_TIMES:
             self.learnt[_FIRST] = waited + b"?"
-            return _FIRST_SECONDS
+            self.until(lambda: not self.unanswered, _FIRST_SECONDS)
+
+    def _wait_for_reader(self) -> None:
+        """Give a server of bin3 the time to read what was sent; where the system does not tell when
+        it has, to answer.
+        """
         if self.dialect != "netplay-bin3":
-            return 0.0
+            return
+        if self.link.is_read() is not None:
+            self.until(lambda: self.link.is_read() is not False, self.quick_seconds)
+            return
         usual = max(_READ_SECONDS, _READ_TIMES * self._took)
-        return self.quick_seconds if self._echo_due else min(usual, self.quick_seconds)
+        pause = self.quick_seconds if self._echo_due else min(usual, self.quick_seconds)
+        self.until(lambda: not self.unanswered, pause)
 
     def _parts(self, message: bytes) -> list[bytes]:
         if self.dialect != "netplay-bin3":
