@@ -561,6 +561,16 @@ def test_follow_shows_every_reliable_unit_once_in_order() -> None:
     assert len(rows) == sum(space["units"] for space in reliable)
 
 
+def test_follow_shows_every_message_whole_however_narrow_the_screen() -> None:
+    chat = str(ROOT / "captures" / "netplay" / "bin1_lossy__client_side.pcap")
+    whole, narrow = (
+        invoke("follow", chat, "-c", "20", *words).stdout for words in ((), ("--width", "60"))
+    )
+    assert "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert narrow.split() == whole.split()
+
+
 @pytest.mark.parametrize(
     "name",
     [

@@ -8,6 +8,9 @@ from netdissect.render.hexdump import hex_rows
 from netdissect.render.tree import value_text
 from netdissect.render.units import Clock, arrow_of, direction_style
 
+_HANG = 15
+"""Indentation of the further rows of a message, which is shown whole: it is what users look for."""
+
 
 class FollowView:
     """Prints messages as they are delivered."""
@@ -28,7 +31,7 @@ class FollowView:
             (f"{arrow_of(record.direction)} {number:<14} ", style),
             (f"{f'#{record.frame}':<6} ", "frame"),
             (item.summary or item.type, style),
-            cut=True,
+            hang=_HANG,
         )
         if self.form == "hex":
             tree = record.dissection
