@@ -98,16 +98,13 @@ def test_a_space_without_records_keeps_no_memory_for_them() -> None:
     recorder, made = filled(many, many)
     list(recorder.ready(2_000 * MS + LINGER_NS))
     pruned, pruned_space = filled(many, many)
-    pruner = Pruner()
-    pruner._packets = 1
-    pruner.prune(pruned, before=2_000)
+    Pruner().prune(pruned, 2_000, set())
     for records in (made.recorder.records, pruned_space.recorder.records):
         assert sys.getsizeof(records) == sys.getsizeof({})
 
 
 @pytest.mark.parametrize("outcome", ["acked", "given_up"])
 def test_a_copy_of_a_shelved_unit_finds_its_record_as_it_was(outcome: str) -> None:
-    pruner = Pruner()
     acked = (2, 3, 4) if outcome == "acked" else (3, 4)
     pruned, plain = (filled((1, 2, 3, 4), acked) for _ in range(2))
     for _, made in (pruned, plain):
@@ -115,8 +112,7 @@ def test_a_copy_of_a_shelved_unit_finds_its_record_as_it_was(outcome: str) -> No
         if unit is not None:
             made.recorder.dropped(unit, outcome, lost=True)
             made.store.settle(2, unit)
-    pruner._packets = 1
-    pruner.prune(pruned[0], before=4)
+    Pruner().prune(pruned[0], 4, set())
     assert [record.seq for record in pruned[0].pending] == [1, 4]  # open, and of a later frame
     for _, made in (pruned, plain):
         made.unit(2, None, b"x", "Thing", 300, 300 * MS)
@@ -135,9 +131,18 @@ def test_shelved_records_do_not_pile_up_behind_an_open_one() -> None:
     for number in range(2, 3_000):
         made.unit(number, None, b"x", "Thing", number, number * MS)
         made.ack(number, 0, number, number * MS)
-        pruner.prune(recorder, before=number)
+        if pruner.is_due(recorder):
+            pruner.prune(recorder, number, set())
         assert len(recorder.pending) <= 130
     assert len(made.recorder.records) == len(made.recorder.unemitted) <= len(recorder.pending)
+
+
+def test_records_of_kept_frames_are_not_shelved() -> None:
+    recorder, made = filled(range(1, 6), range(1, 6))
+    Pruner().prune(recorder, 100, {2, 4})
+    assert [record.seq for record in recorder.pending] == [2, 4]
+    made.unit(4, None, b"x", "Thing", 300, 300 * MS)
+    assert len(recorder.pending) == 2  # it joins the record that was kept
 
 
 def test_parts_of_a_run_that_have_left_are_not_remembered_as_one() -> None:

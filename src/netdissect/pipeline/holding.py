@@ -52,7 +52,6 @@ class DatagramQueue:
         self._newest = 0
         self._count = 0
         self.pruner = Pruner()
-
         self.needs: frozenset[str | None] | None = None
         """As `Records.needs`."""
         self.alone: set[GameProtocol] = set()
@@ -119,6 +118,28 @@ class DatagramQueue:
         self._octets -= item.octets
         return item
 
+    def prune(self, recorder: Recorder, following: int, now_ns: int) -> None:
+        """Sometimes drop the records of settled units that no waiting datagram needs.
+
+        Args:
+            recorder: has the records.
+            following: the frame after the newest one.
+            now_ns: time of the newest packet.
+
+        """
+        if not self.pruner.is_due(recorder):
+            return
+        before, kept = following, set[int]()
+        if self.needs is None:
+            before = self.first().frame if self else following
+        else:
+            for item in (*self._items, *[late for _, _, late in self._late]):
+                if item.hints is not None:
+                    kept.update((item.frame, *item.frames))
+                elif _settled(item, now_ns):
+                    item.touched = ()  # it only keeps its place
+        self.pruner.prune(recorder, before, kept, least=len(self) // 8)
+
     def connections(self) -> set[Connection | None]:
         """Return the connections of the waiting datagrams."""
         found = {item.connection for item in self._items}
@@ -177,7 +198,7 @@ def advance(
                         found.append(record)
                 item = held.take(now_ns, oldest)
         if not timeline:
-            held.pruner.prune(recorder, held.first().frame if held else packets[place][1] + 1)
+            held.prune(recorder, packets[place][1] + 1, now_ns)
         if found:
             return place + 1, found
     return len(packets), found

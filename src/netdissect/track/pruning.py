@@ -6,6 +6,7 @@ wait behind unsettled ones.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 from netdissect.model.units import ConnectionEvent, UnitRecord
@@ -23,34 +24,42 @@ class Pruner:
         self._due = self._packets = _LEAST
         """The records are looked through when `_due` of them wait, or after `_packets` packets."""
 
-    def prune(self, recorder: Recorder, before: int) -> None:
-        """Process a packet; nobody asks for the records of frames before `before` any more. The
-        records are looked through when there are an eighth more than the last time left, or after
-        that many packets.
+    def is_due(self, recorder: Recorder) -> bool:
+        """Process a packet; return whether to look through the records: there are an eighth more
+        than the last time left, or that many packets have come.
+        """
+        self._packets -= 1
+        return self._packets <= 0 or len(recorder.pending) >= self._due
+
+    def prune(self, recorder: Recorder, before: int, kept: Set[int], *, least: int = 0) -> None:
+        """Look through the records, and again after at least `least` packets. Nobody asks for those
+        of frames before `before` any more, except for the frames in `kept`.
         """
         pending, scribes = recorder.pending, recorder.scribes
-        self._packets -= 1
-        if self._packets > 0 and len(pending) < self._due:
-            return
         for scribe in scribes.values():
             for space in scribe.spaces.values():
-                _retire_settled(space, before)
+                _retire_settled(space, before, kept)
         left: list[UnitRecord | ConnectionEvent] = []
         for item in pending:
             if isinstance(item, UnitRecord) and (
-                item.emitted or (item.connection not in scribes and item.copies[-1].frame < before)
+                item.emitted
+                or (
+                    item.connection not in scribes
+                    and item.copies[-1].frame < before
+                    and kept.isdisjoint([copy.frame for copy in item.copies])
+                )
             ):
                 continue
             left.append(item)
         pending.clear()
         pending.extend(left)
-        self._packets = max(_LEAST, len(pending) // 8)
+        self._packets = max(_LEAST, least, len(pending) // 8)
         self._due = len(pending) + self._packets
 
 
-def _retire_settled(space: SpaceRecorder, before: int) -> None:
-    """Retire the records of settled units that were sent once, before frame `before`. Nothing that
-    comes later changes what was reported about them.
+def _retire_settled(space: SpaceRecorder, before: int, kept: Set[int]) -> None:
+    """Retire the records of settled units that were sent once, before frame `before` and not in one
+    of `kept`. Nothing that comes later changes what was reported about them.
     """
     left: list[UnitRecord] = []
     records, mask = space.records, space.mask
@@ -62,6 +71,7 @@ def _retire_settled(space: SpaceRecorder, before: int) -> None:
             record.settled_ns is not None
             and len(record.copies) == 1
             and record.copies[0].frame < before
+            and record.copies[0].frame not in kept
             and not record.extra
             and record.wire_seq == seq & mask
             and not record.copies[0].doubtful
