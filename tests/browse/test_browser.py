@@ -508,6 +508,19 @@ def test_time_has_the_slowest_unit_and_its_ladder() -> None:
     assert browser.view == TIME
 
 
+def test_left_and_right_go_to_the_unit_sent_before_and_after() -> None:
+    browser = opened()
+    keys(browser, "3")
+    wait(browser, "ladder of reliable 17")
+    sent = [browser.units.cursor_ns()]
+    for key in ("l", "right", "h", "left"):
+        keys(browser, key)
+        sent.append(browser.units.cursor_ns())
+    every = sorted(one.copies[0].time_ns for one in browser.units.units)
+    at = every.index(sent[0])
+    assert sent == [every[at + step] for step in (0, 1, 2, 1, 0)]
+
+
 def test_units_and_plots_begin_at_the_selected_datagram() -> None:
     browser = opened()
     keys(browser, "4")

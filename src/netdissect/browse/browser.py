@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from netdissect.browse.backend import Backend, Entry
 from netdissect.browse.background import Background
 from netdissect.browse.cache import ResultCache
+from netdissect.browse.clock import BrowseClock
 from netdissect.browse.connections import SORTS, Connections, deciding_frame
 from netdissect.browse.findings import Findings
 from netdissect.browse.matching import Matching
@@ -22,7 +23,6 @@ from netdissect.browse.units import Units
 from netdissect.model.names import FieldInfo
 from netdissect.model.reports import ConnectionReport
 from netdissect.plot.history import History
-from netdissect.render.units import Clock
 
 VIEWS = ("Conn", "Pack", "Time", "Plot", "Find")
 
@@ -40,7 +40,7 @@ class Browser:
         self.backend = backend
         self.index = backend.index
         self.plain = plain
-        self.clock = Clock("r", 0)
+        self.clock = BrowseClock("r", 0)
         self.view, self.focus = CONNECTIONS, 0
         self.full = False
         """Whether one pane fills the screen."""

@@ -90,6 +90,10 @@ class Connections(Pane):
             if entry.number == number:
                 self.cursor = place
 
+    def numbered(self, number: int | None) -> Entry | None:
+        """Return the connection with this number, listed or not."""
+        return next((entry for entry in self.all if entry.number == number), None)
+
     def entry(self) -> Entry | None:
         """Return the connection under the cursor."""
         return self.shown[self.cursor] if self.cursor < len(self.shown) else None

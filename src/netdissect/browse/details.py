@@ -15,6 +15,9 @@ from netdissect.render.units import dialect_text
 def refresh(browser: Browser, width: int) -> None:
     """Update the lists and the lower panes before they are drawn in `width` columns."""
     browser.take_lists()
+    if browser.clock.style == "c":
+        entry = browser.connections.numbered(browser.chosen())
+        browser.clock.connection_ns = None if entry is None else entry.first_ns or None
     if browser.view == CONNECTIONS:
         _show_verdict(browser, width)
     elif browser.view == PACKETS:
@@ -69,7 +72,7 @@ def _no_connection(browser: Browser) -> list[Line]:
     return [
         [(" No connection of a known protocol in this file.", "title")],
         [(f" {browser.index.rows:,} datagrams were read. 2 lists them anyway.", "")],
-        [(" --decode-as udp.port==N,PROTOCOL decodes a port as a protocol.", "")],
+        [(" D decodes a port as a protocol, and reads the file again.", "")],
     ]
 
 

@@ -26,11 +26,11 @@ HELP = """\
  Jump    n N next, previous mark     ] [ next, previous of the connection
          u U never acknowledged      o other copy, a its acknowledgement
          v the frame that decides the verdict
-         # go to a frame             @ go to a time in seconds
+         # go to a frame             @ to a time: 12.5, +1.2, 03:15:02
          e explain what is under the cursor
  Find    / filter                    * filter on this value, ! on its opposite
          f search text, then n N     Esc undoes the filter, then the scope
- Look    x bits or hexadecimal       d time: first, previous, of day
+ Look    x bits or hexadecimal       d times: since what, or of day
          i packets by message        < > other plot, L its other direction
          s S sort, reverse           + - 0 zoom lanes or plot: in, out, all
          c other columns             ( ) from here, to here, or drag over it
@@ -61,16 +61,12 @@ _LAST_HINT: Final = "  ? help  q quit"
 _LAST_HINT_KEYS: Final = 2
 _ASCII_KEYS: Final = {"⏎": "Enter", "⌫": "b", "←/→": "h/l", "↑": "Up"}
 """Key -> its name if only ASCII may be shown."""
-_NEXT_TIME_STYLE = {"r": "d", "d": "a", "a": "r"}
-"""Style of a `Clock` -> the one that `d` switches to."""
 _HELP_COLUMNS: Final = 74
 _SECOND_COLUMN: Final = 37
 """Where the second column of the help begins."""
 _STEPS = {"j": 1, "down": 1, "k": -1, "up": -1}
 _PAGES = {"pagedown": (1, 1), "pageup": (1, -1), "ctrl+d": (2, 1), "ctrl+u": (2, -1)}
 """Key -> (part of a page, direction)."""
-_MAX_SECONDS = 1e12
-"""Times beyond this do not fit into 64 bits of nanoseconds."""
 
 
 def hints(browser: Browser, width: int) -> str:
@@ -152,6 +148,8 @@ def _moved(browser: Browser, name: str) -> bool:
         by = 1 if name in {"l", "right"} else -1
         if pane is browser.plots:
             browser.plots.step(by)
+        elif pane is browser.units:
+            browser.units.step(by)
         elif pane is browser.tree:
             browser.tree.fold(closed=by < 0)
     else:
@@ -184,18 +182,15 @@ def _to_frame(browser: Browser) -> None:
 
 def _to_time(browser: Browser) -> None:
     def go(text: str) -> None:
-        try:
-            since = float(text)
-        except ValueError:
-            browser.say(f"{quoted(text)} is not a time in seconds")
-            return
-        if abs(since) < _MAX_SECONDS and browser.index.rows:
-            time_ns = max(0, (browser.clock.first_ns or 0) + int(since * 1e9))
-            row = browser.index.at_time(time_ns)
+        here, index = browser.packets.row(), browser.index
+        time_ns = browser.clock.read(text, index.times[here] if here is not None else 0)
+        if time_ns is None:
+            browser.say(f"{quoted(text)} is not a time such as 12.5, +1.2 or 03:15:02")
+        elif index.rows:
             browser.open(PACKETS)
-            browser.packets.go(browser.packets.place(row))
+            browser.packets.go(browser.packets.place(index.at_time(time_ns)))
 
-    browser.ask("Go to second @", go)
+    browser.ask("Go to time @", go)
 
 
 def _filter_on_value(form: str, browser: Browser) -> None:
@@ -233,7 +228,7 @@ def _messages(browser: Browser) -> None:
 
 
 def _time_style(browser: Browser) -> None:
-    browser.clock.style = _NEXT_TIME_STYLE.get(browser.clock.style, "r")
+    browser.say(browser.clock.turn())
 
 
 def _reverse(browser: Browser) -> None:
@@ -402,7 +397,7 @@ COMMANDS: Final = (
     Command("a", "acknowledgement", "its acknowledgement", navigation.acknowledgement),
     Command("v", "deciding", "the frame that decides the verdict", Browser.deciding),
     Command("#", "frame", "go to a frame", _to_frame),
-    Command("@", "second", "go to a time in seconds", _to_time),
+    Command("@", "second", "go to a time: 12.5, +1.2, 03:15:02", _to_time),
     Command("e", "explain", "what is under the cursor", explain),
     Command("/", "filter", "show only what matches", Browser.ask_filter),
     Command("*", "filter-this", "filter on this value", partial(_filter_on_value, "{}")),
@@ -412,7 +407,8 @@ COMMANDS: Final = (
     Command("f", "search", "search text", _search),
     Command("x", "bits", "bits or hexadecimal", _bits),
     Command("i", "messages", "packets by message, and back", _messages),
-    Command("d", "clock", "times: since the first, the previous, of day", _time_style),
+    Command("d", "clock", "times: of capture, of connection, since the line above, of day",
+            _time_style),
     Command("s", "sort", "another order", Browser.sort),
     Command("S", "reverse", "the order reversed", _reverse),
     Command("c", "columns", "other columns", _columns),

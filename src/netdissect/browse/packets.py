@@ -6,6 +6,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
+from netdissect.browse.clock import BrowseClock
 from netdissect.browse.pane import NARROW, Pane, Text, padded
 from netdissect.model.dissection import FieldNode
 from netdissect.model.records import DatagramRecord
@@ -26,7 +27,7 @@ from netdissect.render.hexdump import hex_rows
 from netdissect.render.safe import safe
 from netdissect.render.summary import datagram_summary
 from netdissect.render.tree import tree_lines, walk
-from netdissect.render.units import Clock, arrow_of, counted, direction_style
+from netdissect.render.units import arrow_of, counted, direction_style
 
 MAX_RECORDS = 200
 """Decoded datagrams that are kept."""
@@ -61,7 +62,7 @@ class Packets(Pane):
     decoded, so nobody knows how many messages there are.
     """
 
-    def __init__(self, index: Index, clock: Clock) -> None:
+    def __init__(self, index: Index, clock: BrowseClock) -> None:
         super().__init__()
         self.index = index
         self.first = index.first
@@ -239,7 +240,7 @@ class Packets(Pane):
 
     def head(self, width: int) -> Sequence[Line]:
         """Return the heading."""
-        time = f" {'time':>11}" if width >= _NO_TIME else ""
+        time = f" {'time':>{self._clock.columns}}" if width >= _NO_TIME else ""
         who = " conn" if self.connection is None else ""
         ends = f"{'from → to':<{2 * _ENDPOINT_COLUMNS + 3}}" if self._has_endpoints(width) else ""
         what = "what, by message" if self.by_message else "what"
@@ -250,7 +251,7 @@ class Packets(Pane):
         row = self.row(number)
         if row is None:
             return []
-        columns, fate = self._columns(row, width), self._fate(row, width)
+        columns, fate = self._columns(number, row, width), self._fate(row, width)
         return self._filled(columns, self._text(row), fate, width)
 
     def current(self, width: int) -> Line:
@@ -263,7 +264,7 @@ class Packets(Pane):
         if row is None or not self.by_message or self._message_count(number) == 1:
             return self.line(number, width)
         found = self.record(row).messages[message]
-        columns, fate = self._columns(row, width), self._fate(row, width)
+        columns, fate = self._columns(number, row, width), self._fate(row, width)
         if message:
             columns, fate = [(" " * sum(len(part) for part, _ in columns), "")], ""
         return self._filled(columns, safe(found.summary or found.type), fate, width)
@@ -281,13 +282,15 @@ class Packets(Pane):
     def _has_endpoints(self, width: int) -> bool:
         return self.endpoints and width >= NARROW + _MIN_TEXT
 
-    def _columns(self, row: int, width: int) -> Line:
+    def _columns(self, number: int, row: int, width: int) -> Line:
         """Return what stands before the text of a datagram."""
         index, party = self.index, self.index.party(row)
         sign, style = mark_of(index.marks[row])
         line: Line = [(f"{index.frames[row]:>7}", "frame")]
         if width >= _NO_TIME:
-            line.append((f" {self._clock.show(index.times[row]):>11}", "time"))
+            above = self.row(number - 1)
+            time = self._clock.line(index.times[row], None if above is None else index.times[above])
+            line.append((f" {time:>{self._clock.columns}}", "time"))
         if self.connection is None:
             line.append((f" {party.connection or '-':>4}", "dim"))
         line += [

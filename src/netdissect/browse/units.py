@@ -53,6 +53,15 @@ class Units(Pane):
         unit = self.unit()
         return None if unit is None else _sent_ns(unit)
 
+    def step(self, by: int) -> None:
+        """Put the cursor on the unit that was sent next (`by` = 1), or before (-1)."""
+        here = self.cursor_ns()
+        if here is None:
+            return
+        order = sorted(range(len(self.units)), key=lambda place: _sent_ns(self.units[place]))
+        at = order.index(self.cursor) + by
+        self.cursor = order[max(0, min(at, len(order) - 1))]
+
     def set_span(self, whole: tuple[int, int]) -> None:
         """Take the first and last moment of the connection; undo the zoom if it is another one."""
         if whole[0] != self.window.whole[0]:
