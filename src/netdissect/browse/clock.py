@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from netdissect.render.units import Clock, seconds
 
-STYLES = {
+STYLES: Final = {
     "r": "times: seconds since the first frame of the capture",
     "c": "times: seconds since the first frame of the connection",
     "d": "times: in lists of packets, seconds since the line above",
     "a": "times: of day",
 }
 """Style -> message about it, in the order in which the key goes through them."""
-_NS = 1_000_000_000
-_MAX_SECONDS = 1e12
+_NS: Final = 1_000_000_000
+_MAX_SECONDS: Final = 1e12
 """Times beyond this do not fit into 64 bits of nanoseconds."""
 
 
 class BrowseClock(Clock):
-    """Formats times in at most 12 columns. What a line shows does not depend on others."""
+    """Formats times in at most 12 columns. What a line shows does not depend on others. Compiled,
+    as `Clock` is.
+    """
 
-    connection_ns: int | None = None
-    """Time of the first frame of the selected connection; None = none is selected."""
+    def __init__(self, style: str = "r", first_ns: int | None = None) -> None:
+        """Take the same as `Clock`."""
+        super().__init__(style, first_ns)
+        self.connection_ns: int | None = None
+        """Time of the first frame of the selected connection; None = none is selected."""
 
     def turn(self) -> str:
         """Switch to the next style; return a message about it."""

@@ -6,7 +6,7 @@ wait behind unsettled ones.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from netdissect.model.units import ConnectionEvent, UnitRecord
@@ -31,7 +31,9 @@ class Pruner:
         self._packets -= 1
         return self._packets <= 0 or len(recorder.pending) >= self._due
 
-    def prune(self, recorder: Recorder, before: int, kept: Set[int], *, least: int = 0) -> None:
+    def prune(
+        self, recorder: Recorder, before: int, kept: AbstractSet[int], *, least: int = 0
+    ) -> None:
         """Look through the records, and again after at least `least` packets. Nobody asks for those
         of frames before `before` any more, except for the frames in `kept`.
         """
@@ -57,7 +59,7 @@ class Pruner:
         self._due = len(pending) + self._packets
 
 
-def _retire_settled(space: SpaceRecorder, before: int, kept: Set[int]) -> None:
+def _retire_settled(space: SpaceRecorder, before: int, kept: AbstractSet[int]) -> None:
     """Retire the records of settled units that were sent once, before frame `before` and not in one
     of `kept`. Nothing that comes later changes what was reported about them.
     """
