@@ -25,7 +25,8 @@ class Records:
 
 
 def chosen(records: list[DatagramRecord]) -> Chosen:
-    made = Chosen(Records(records), lambda one: one.frame % 2 == 0)  # type: ignore[arg-type]
+    made = Chosen(Records(records))  # type: ignore[arg-type]
+    made.filter(lambda one: one.frame % 2 == 0)
     made.look(PIPELINE)
     return made
 
@@ -34,6 +35,17 @@ def test_connections_and_frames_that_match_are_remembered() -> None:
     found = chosen([samples.datagram(frame=number, connection=number) for number in range(1, 7)])
     assert list(found.connections) == list(found.frames) == [2, 4, 6]
     assert chosen([samples.datagram(frame=2, connection=None)]).connections == {}
+
+
+def test_another_filter_begins_anew() -> None:
+    found = chosen([samples.datagram(frame=number, connection=number) for number in range(1, 7)])
+    found.filter(lambda one: one.frame % 3 == 0)
+    assert not found.frames
+    found.records.records = [samples.datagram(frame=number, connection=7) for number in (8, 9)]
+    found.look(PIPELINE)
+    assert (list(found.frames), list(found.connections)) == ([9], [7])
+    found.filter(None)
+    assert not found.connections
 
 
 def test_units_and_events_on_matching_frames_are_held() -> None:

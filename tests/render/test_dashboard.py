@@ -10,7 +10,7 @@ import samples
 from netdissect.diagnosis import diagnose
 from netdissect.model.live import ConnectionSnapshot, LiveView, ViewRequest
 from netdissect.render.console import Line, Screen, cells
-from netdissect.render.dashboard import Dashboard, Rates, Wanted, compose, press
+from netdissect.render.dashboard import Controls, Dashboard, Rates, Wanted, compose, press
 from netdissect.render.units import Clock
 
 START, MS = samples.START, samples.MS
@@ -109,19 +109,24 @@ def test_keys_sort_select_find_pause_and_look_closer() -> None:
         ("s", {"order": "number"}), ("down", {"selected": 7}), ("j", {"selected": 5}),
         ("down", {"selected": 3}), ("down", {"selected": 3}), ("k", {"selected": 5}),
         ("enter", {"detail": True}), ("escape", {"detail": False}), ("p", {"paused": True}),
-        ("p", {"paused": False}), ("/", {"typing": True}), ("q", {"text": "q"}),
-        ("backspace", {"text": ""}), ("é", {"text": "é"}), ("up", {}), ("\x07", {}),
-        ("enter", {"typing": False}), ("escape", {"text": ""}), ("x", {}), ("q", {"quits": True}),
+        ("p", {"paused": False}), ("f", {"typing": "f"}), ("q", {"typed": "q"}),
+        ("backspace", {"typed": ""}), ("é", {"typed": "é"}), ("up", {}), ("\x07", {}),
+        ("enter", {"typing": "", "typed": "", "text": "é"}), ("f", {"typing": "f"}),
+        ("escape", {"typing": ""}), ("/", {"typing": "/"}), ("f", {"typed": "f"}),
+        ("enter", {"typing": "", "typed": "", "expression": "f"}),
+        ("/", {"typing": "/", "typed": "f"}), ("escape", {"typing": "", "typed": ""}),
+        ("escape", {"expression": ""}), ("escape", {"text": ""}), ("x", {}),
+        ("q", {"quits": True}),
     ):  # fmt: skip
         before, wanted = wanted, press(wanted, key, shown)
         assert wanted == replace(before, **changed), key
 
 
 def test_what_is_typed_is_bounded_and_shown_as_text() -> None:
-    wanted = Wanted(typing=True)
+    wanted = Wanted(typing="f")
     for _ in range(1000):
         wanted = press(wanted, "[", [])
-    assert len(wanted.text) == 60
+    assert len(wanted.typed) == 200
     assert "[[[" in drawn(view(1), 120, wanted=wanted)[-1]
 
 
@@ -169,13 +174,34 @@ def test_keys_have_their_answer_while_the_picture_stands_still() -> None:
     for wanted, looks in (
         (Wanted(), 1), (Wanted(paused=True), 1), (Wanted(paused=True, selected=3), 1),
         (Wanted(paused=True, selected=3, detail=True), 2), (Wanted(paused=True), 3),
-        (Wanted(paused=True, typing=True, text="7"), 3), (Wanted(paused=True, text="7"), 4),
+        (Wanted(paused=True, typing="f", text="7"), 3), (Wanted(paused=True, text="7"), 4),
         (Wanted(paused=True, text="7"), 4), (Wanted(text="7"), 5),
     ):  # fmt: skip
         dashboard._wanted = wanted
         dashboard._picture(look, 0.0)
         assert len(asked) == looks, wanted
     assert [wish.only for wish in asked] == [None, 3, None, None, None]
+
+
+def test_a_filter_is_that_of_every_command_and_its_fault_is_said() -> None:
+    chosen: list[str] = []
+
+    def choose(text: str) -> str:
+        chosen.append(text)
+        return "no field bad" if "bad" in text else ""
+
+    dashboard = Dashboard(Controls(choose=choose))
+    for key in ("/", *"bad", "enter"):
+        dashboard._press(key)
+    foot = drawn(view(1), 80, wanted=dashboard._wanted)[-1]
+    assert "filter bad" in foot
+    assert "no field bad" in foot
+    for key in ("backspace", "backspace", "backspace", *"msg", "enter"):
+        dashboard._press(key)
+    assert "filter msg" in drawn(view(1), 120, wanted=dashboard._wanted)[-1]
+    assert "has matched the filter" in "".join(drawn(view(0), 80, wanted=dashboard._wanted))
+    dashboard._press("escape")
+    assert chosen == ["bad", "msg", ""]
 
 
 def test_a_pause_and_the_order_are_said() -> None:

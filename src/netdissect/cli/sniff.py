@@ -16,9 +16,11 @@ from netdissect.cli.output import Look, one_view, print_json, refuse_input_as_ou
 from netdissect.cli.request import Match, compiled
 from netdissect.cli.session import Choices
 from netdissect.cli.settings import in_force
+from netdissect.model.errors import FilterError
 from netdissect.model.packets import MAX_SNAP_OCTETS
 from netdissect.model.text import quoted
 from netdissect.render.console import Screen
+from netdissect.render.safe import safe
 from netdissect.system import sandbox
 
 if TYPE_CHECKING:
@@ -158,8 +160,9 @@ def command(
     written_only = look.quiet and write is not None and not live
     # A capture on standard output leaves no room for lines.
     show = metrics is not None or (write != "-" and not written_only)
-    if display_filter is not None:  # report errors in it before anything is captured
-        compiled(display_filter)
+    # Report errors in it before anything is captured. The dashboard may get one later, when the
+    # user that parses may not be able to read the names.
+    compiled(display_filter or "frame.number")
     # Read the settings now: the user that parses may not be able to read root's files.
     where, endpoint_names = look.screen(flush=True), in_force()["endpoints"]
     load(choices, _LATE)
@@ -177,7 +180,7 @@ def command(
         elif served is not None:
             _serve(session, served)
         elif live and sys.stdout.isatty():
-            _dashboard(session, match, endpoint_names)
+            _dashboard(session, match, display_filter or "", endpoint_names)
         else:
             _print(session, match, rest, as_json=as_json, screen=where)
     return session.status()
@@ -249,22 +252,33 @@ def _print(
         print_lines(rows, session, rest["times"], screen, parts)
 
 
-def _dashboard(session: LiveSession, match: Match, endpoint_names: dict[str, str]) -> None:
+def _dashboard(
+    session: LiveSession, match: Match, expression: str, endpoint_names: dict[str, str]
+) -> None:
     """Show the live dashboard."""
-    from netdissect.pipeline import Pipeline, Recorder  # noqa: PLC0415
+    from netdissect.pipeline import Pipeline  # noqa: PLC0415
     from netdissect.pipeline.live import Chosen, look, watch  # noqa: PLC0415
-    from netdissect.render.dashboard import Dashboard  # noqa: PLC0415
+    from netdissect.render.dashboard import Controls, Dashboard  # noqa: PLC0415
 
-    chosen = None
-    if match.filter is not None:
-        session.hold = match.waits
-        chosen = Chosen(session.record_maker(), lambda one: match.datagram(one, session.first_ns))
-    observer = None if chosen is None else chosen.records
+    records = session.record_maker()
+    chosen = Chosen(records)
     pipeline = Pipeline(
         session.choices.options(on_anomaly=session.discard, on_report=session.discard),
-        recorder=Recorder() if observer is None else observer.recorder,
-        observer=observer,
+        recorder=records.recorder,
+        observer=records,
     )
+
+    def apply(wanted: Match) -> None:
+        records.held.live = not wanted.waits
+        test = None if wanted.filter is None else wanted.datagram
+        chosen.filter(test and (lambda one: test(one, session.first_ns)))
+
+    def choose(text: str) -> str:
+        try:
+            apply(Match.compile(text or None, session))
+        except FilterError as error:
+            return safe(str(error), 300)
+        return ""
 
     def seen(wish: ViewRequest) -> LiveView:
         return look(session.feed, pipeline, wish, chosen)
@@ -273,7 +287,9 @@ def _dashboard(session: LiveSession, match: Match, endpoint_names: dict[str, str
         session.end_if_unseen()
         dashboard.refresh(seen)
 
-    with Dashboard(names=endpoint_names, end=session.feed.stop) as dashboard:
+    apply(match)
+    controls = Controls(session.feed.stop, choose)
+    with Dashboard(controls, names=endpoint_names, expression=expression) as dashboard:
         session.feed.on_tick = refresh
         watch(session.feed, pipeline, chosen, lambda: dashboard.keep(seen))
 

@@ -54,22 +54,37 @@ _DIAGNOSED = 64
 """Most recently active connections that are sorted by an order that needs a diagnosis."""
 
 
-class Chosen:
-    """The newest connections and frames of a running capture that match a filter."""
+_NOTHING: frozenset[str | None] = frozenset()
 
-    def __init__(self, records: Records, matches: Callable[[DatagramRecord], bool]) -> None:
-        """Create one from the observer of the pipeline and the filter."""
+
+class Chosen:
+    """The newest connections and frames of a running capture that match a filter, if there is one:
+    of the datagrams that were captured since it was given.
+    """
+
+    def __init__(self, records: Records) -> None:
+        """Take the observer of the pipeline."""
         self.records = records
         self.connections: dict[int, None] = {}
         """Numbers of the connections with a matching datagram, in the order of the newest one."""
         self.frames: dict[int, None] = {}
         """Matching frames, newest last."""
-        self._matches = matches
+        self.matches: Callable[[DatagramRecord], bool] | None = None
+        """The filter; None = none."""
+        records.needs = _NOTHING
+
+    def filter(self, matches: Callable[[DatagramRecord], bool] | None) -> None:
+        """Apply another filter from now on; None = none."""
+        self.matches = matches
+        self.records.needs = _NOTHING if matches is None else None
+        self.connections.clear()
+        self.frames.clear()
 
     def look(self, pipeline: Pipeline) -> None:
         """Apply the filter to the records that have become ready."""
+        matches = self.matches
         for record in self.records.ready(pipeline.now_ns, pipeline.oldest_sampled):
-            if self._matches(record):
+            if matches is not None and matches(record):
                 _remember(self.frames, record.frame)
                 if record.connection is not None:
                     _remember(self.connections, record.connection)
@@ -119,13 +134,13 @@ def look(
         feed: the capture.
         pipeline: has processed its packets so far.
         wish: how much of it to show, and in which order.
-        chosen: what matches the filter; None without a filter.
+        chosen: what matches the filter; None = no filter is possible.
 
     """
     tracked = pipeline.tracked()
     pending = pipeline.recorder.pending if pipeline.recorder is not None else ()
     newest: Iterator[UnitRecord | ConnectionEvent] = reversed(pending)
-    if chosen is not None:
+    if chosen is not None and chosen.matches is not None:
         tracked = [one for one in tracked if one.number in chosen.connections]
         newest = filter(chosen.holds, islice(newest, _LOOKED_THROUGH))
     if wish.only is not None:

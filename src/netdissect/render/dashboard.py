@@ -60,9 +60,9 @@ _WIDE_FROM = 130
 _VERDICT_COLUMNS = 22
 """Minimum width of a verdict, which gets the rest of the line."""
 _OUTCOME_COLUMNS = len("✗ not acked")
-_MAX_TEXT = 60
-"""Maximum length of the search text."""
-_KEYS = ("s sort", "↑↓ select", "Enter detail", "/ find", "p pause")
+_MAX_TEXT = 200
+"""Maximum length of a search text or filter."""
+_KEYS = ("s sort", "↑↓ select", "Enter detail", "/ filter", "p pause", "f find")
 """Key hints, the least important last; the hint on quitting is always shown."""
 _LABELS = tuple(severity.label for severity in Severity)
 
@@ -77,8 +77,14 @@ class Wanted:
     order: str = ORDERS[0]
     text: str = ""
     """Search text: a part of endpoints, dialect or state."""
-    typing: bool = False
-    """Whether the search text is being typed."""
+    expression: str = ""
+    """Display filter."""
+    typing: str = ""
+    """The key whose text is being typed: `f` or `/`; "" = none is."""
+    typed: str = ""
+    """What has been typed of it."""
+    fault: str = ""
+    """What is wrong with it."""
     selected: int | None = None
     """Number of the selected connection."""
     detail: bool = False
@@ -98,9 +104,11 @@ def press(wanted: Wanted, key: str, shown: list[int]) -> Wanted:
         return replace(wanted, selected=shown[max(0, min(at, len(shown) - 1))])
     changed: dict[str, dict[str, Any]] = {
         "s": {"order": ORDERS[(ORDERS.index(wanted.order) + 1) % len(ORDERS)]},
-        "/": {"typing": True, "text": "", "detail": False},
+        "f": {"typing": "f", "typed": "", "detail": False},
+        "/": {"typing": "/", "typed": wanted.expression, "detail": False},
         "p": {"paused": not wanted.paused},
-        "escape": {"detail": False, "text": wanted.text if wanted.detail else ""},
+        "escape": {"detail": False} if wanted.detail
+        else {"expression": ""} if wanted.expression else {"text": ""},
         "q": {"quits": True},
     }
     if shown:
@@ -111,20 +119,33 @@ def press(wanted: Wanted, key: str, shown: list[int]) -> Wanted:
 
 def _typed(wanted: Wanted, key: str) -> Wanted:
     if key in {"enter", "escape"}:
-        return replace(wanted, typing=False, text=wanted.text if key == "enter" else "")
+        name = "text" if wanted.typing == "f" else "expression"
+        taken: dict[str, Any] = {name: wanted.typed.strip()} if key == "enter" else {}
+        return replace(wanted, typing="", typed="", fault="", **taken)
     if key == "backspace":
-        return replace(wanted, text=wanted.text[:-1])
-    typed = wanted.text + key if len(key) == 1 and key.isprintable() else wanted.text
-    return replace(wanted, text=typed[:_MAX_TEXT])
+        return replace(wanted, typed=wanted.typed[:-1], fault="")
+    typed = wanted.typed + key if len(key) == 1 and key.isprintable() else wanted.typed
+    return replace(wanted, typed=typed[:_MAX_TEXT], fault="")
+
+
+@dataclass(frozen=True, slots=True)
+class Controls:
+    """What the keys do to the capture."""
+
+    end: Callable[[], None] = lambda: None
+    """Ends it."""
+    choose: Callable[[str], str] = lambda _: ""
+    """Filters what comes from now on; returns what is wrong with the filter, or ""."""
 
 
 class Dashboard(Closing):
     """Draws on the terminal's second screen; use as a context manager."""
 
     def __init__(
-        self, *, names: Mapping[str, str] | None = None, end: Callable[[], None] = lambda: None
-    ) -> None:
-        """Take the user's names of endpoints, and the function that ends the capture."""
+        self, controls: Controls | None = None, *, names: Mapping[str, str] | None = None,
+        expression: str = "",
+    ) -> None:  # fmt: skip
+        """Take what keys do, the user's names of endpoints, and the filter that is applied."""
         from rich.console import Console  # noqa: PLC0415 - nothing else of a capture needs Rich
         from rich.live import Live  # noqa: PLC0415
 
@@ -144,8 +165,8 @@ class Dashboard(Closing):
         self._guard: subprocess.Popen[bytes] | None = None
         self._kept: list[Line] = []
         self._keyboard = Keyboard()
-        self._end = end
-        self._wanted = Wanted()
+        self._controls = controls or Controls()
+        self._wanted = Wanted(expression=expression)
         self._view: LiveView | None = None
         """The view on screen."""
         self._listed: list[int] = []
@@ -175,7 +196,7 @@ class Dashboard(Closing):
 
     def keep(self, look: Look) -> None:
         """Keep the last frame, which `close` prints on the normal screen."""
-        self._wanted = replace(self._wanted, paused=False, typing=False)
+        self._wanted = replace(self._wanted, paused=False, typing="")
         # Without the footer, as keys no longer work.
         *lines, _ = self._picture(look, time.monotonic(), _SPARE_ROWS)
         while lines and not lines[-1]:
@@ -186,9 +207,9 @@ class Dashboard(Closing):
         """Process keys, and draw the capture if a key was pressed or a frame is due."""
         keys = self._keyboard.pressed()
         for key in keys:
-            self._wanted = press(self._wanted, key, self._listed)
+            self._press(key)
         if self._wanted.quits:
-            self._end()
+            self._controls.end()
         now = time.monotonic()
         if now < self._due and not keys:
             return
@@ -197,6 +218,16 @@ class Dashboard(Closing):
         self._live.update(Group(*map(line_text, self._picture(look, now))), refresh=True)
         # Measured from the end of drawing, so that a slow terminal gets fewer frames.
         self._due = time.monotonic() + REFRESH_S
+
+    def _press(self, key: str) -> None:
+        before = self._wanted
+        wanted = self._wanted = press(before, key, self._listed)
+        if wanted.expression == before.expression:
+            return
+        self._request = None  # also while paused, what is shown is filtered
+        fault = self._controls.choose(wanted.expression)
+        if fault:
+            self._wanted = replace(before, fault=fault)
 
     def _picture(self, look: Look, now: float, spare: int = 0) -> list[Line]:
         width, height = self._console.size
@@ -291,12 +322,17 @@ def _foot(view: LiveView, wanted: Wanted | None, width: int) -> Line:
     if wanted is None:
         return [("Ctrl-C ends the capture", "dim")]
     if wanted.typing:
-        return [("find ", "dim"), (f"{wanted.text}▏", "title"), ("  Enter keeps, Esc ends", "dim")]
+        name = "find" if wanted.typing == "f" else "filter"
+        line: Line = [(f"{name} ", "dim"), (f"{wanted.typed}▏", "title")]
+        return [*line, (f"  {wanted.fault}", "bad") if wanted.fault
+                else ("  Enter accept, Esc cancel", "dim")]  # fmt: skip
     facts: list[tuple[int, str, str]] = []
     if wanted.paused:
         facts.append((0, "paused", "bad"))
     if wanted.text:
         facts.append((1, f"only {wanted.text}", "title"))
+    if wanted.expression:
+        facts.append((1, f"filter {wanted.expression}", "title"))
     facts.append((2, f"by {wanted.order}", ""))
     if view.hidden and not wanted.detail:
         facts.append((3, f"{view.hidden:,} more", ""))
@@ -429,8 +465,9 @@ def _table(
                 line[0] = f"▌{line[0][0][1:]}", "mark"
         lines.append(line)
     if not connections:
-        lines.append([("no connection of a known protocol yet" if not wanted.text
-                       else f"no connection matches {wanted.text}", "dim")])  # fmt: skip
+        lines.append([(f"no connection matches {wanted.text}" if wanted.text
+                       else "no datagram has matched the filter yet" if wanted.expression
+                       else "no connection of a known protocol yet", "dim")])  # fmt: skip
     return lines
 
 
