@@ -10,7 +10,8 @@ import samples
 from netdissect.diagnosis import diagnose
 from netdissect.model.live import ConnectionSnapshot, LiveView, ViewRequest
 from netdissect.render.console import Line, Screen, cells
-from netdissect.render.dashboard import Controls, Dashboard, Rates, Wanted, compose, press
+from netdissect.render.dashboard import Dashboard, Rates, compose
+from netdissect.render.dashboard_keys import Controls, Wanted, press
 from netdissect.render.units import Clock
 
 START, MS = samples.START, samples.MS

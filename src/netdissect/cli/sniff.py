@@ -32,6 +32,7 @@ _REFRESH_S = 1.0
 _LATE = (
     "netdissect.export.json",
     "netdissect.render.dashboard",
+    "netdissect.render.dashboard_keys",
     "rich.cells",
     "rich.live",
     "rich.screen",
@@ -258,7 +259,8 @@ def _dashboard(
     """Show the live dashboard."""
     from netdissect.pipeline import Pipeline  # noqa: PLC0415
     from netdissect.pipeline.live import Chosen, look, watch  # noqa: PLC0415
-    from netdissect.render.dashboard import Controls, Dashboard  # noqa: PLC0415
+    from netdissect.render.dashboard import Dashboard  # noqa: PLC0415
+    from netdissect.render.dashboard_keys import Controls  # noqa: PLC0415
 
     records = session.record_maker()
     chosen = Chosen(records)
