@@ -18,7 +18,7 @@ from netdissect.pipeline.handlers import Flow, is_malformed
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.table import NEVER_ENDS_NS, FlowTable, given_up
 from netdissect.protocols.base import Protocol
-from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim
+from netdissect.protocols.claiming import best_claim
 from netdissect.track.connection import Connection
 
 MAX_DOUBTED = 256
@@ -27,6 +27,10 @@ MAX_DOUBTED_OCTETS: Final = 64 * 1024
 """Bytes held of one flow."""
 LEAST: Final = 3
 """Datagrams that another protocol has to prove."""
+LOOKS: Final = frozenset({LEAST, 8, 24, 64})
+"""Numbers of datagrams held at which all protocols are asked. They are few, as damaged datagrams
+would otherwise cost more than ten times as much as others.
+"""
 LEAST_MALFORMED: Final = 2
 """How many of them the present protocol cannot read, unless the connection was given up."""
 LOOK_AGAIN: Final = 64
@@ -170,8 +174,8 @@ class Doubts:
         doubt.sample.append((0 if key == doubt.key else 1, time_ns, payload))
         doubt.octets += len(payload)
         size = len(doubt.sample)
-        full = size >= max(SAMPLE_SIZES) or doubt.octets > MAX_DOUBTED_OCTETS
-        if full or (size >= LEAST and size in SAMPLE_SIZES):
+        full = size >= max(LOOKS) or doubt.octets > MAX_DOUBTED_OCTETS
+        if full or size in LOOKS:
             self._judge(doubt, final=full)
 
     def _weigh(
