@@ -17,11 +17,13 @@ from netdissect.cli.settings import load
 from netdissect.model.errors import UsageError
 from netdissect.model.files import parse_toml
 from netdissect.render.console import cells
+from twocaptures import rewritten, snapped
 
 CAPTURES = console_docs.ROOT / "captures" / "riptide"
 CLIENT = CAPTURES / "udp_2.2.1_lossy_clientleg.pcap"
 SERVER = CAPTURES / "udp_2.2.1_lossy_serverleg.pcap"
 TCP = CAPTURES / "tcp_2.0.0_big.pcap"
+NETPLAY = CAPTURES.parent / "netplay" / "bin1_coalesced__client_leg.pcap"
 
 
 def run(*words: object) -> Result:
@@ -56,6 +58,15 @@ def test_what_is_read_is_not_written_over(words: tuple[object, ...], tmp_path: P
     assert capture.read_bytes() == CLIENT.read_bytes()
     assert result.exit_code == 2
     assert "is also an input: write to another file" in result.stderr
+
+
+def test_a_connection_without_a_whole_message_is_not_drawn(tmp_path: Path) -> None:
+    """The snap length of the capture cuts every segment, so that only their numbers are known."""
+    file = tmp_path / "short.pcap"
+    rewritten(NETPLAY, file, snapped(70))
+    result = run("ladder", file, "-d", "tcp.port==25122,netplay-bin1")
+    assert result.exit_code == 2
+    assert "no whole message of it; `timeline FILE 1` shows what else is known" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -505,3 +507,51 @@ def test_other_octets_are_never_a_network_copy() -> None:
     assert (report.units, report.duplicates, report.never_seen) == (3, 0, 0)
     assert [found.code for found in anomalies] == ["number-reused"]
     holds(report)
+
+
+LATE_PLACES = [(True, False), (False, True), (True, True), (None, None)]
+TIMED = {"ack": AckRule.BITS_BEFORE, "duplicate_window_ms": 5.0}
+COUNTED = {"ack": AckRule.NONE, "copies_take_numbers": True}
+
+
+@pytest.mark.parametrize("near", LATE_PLACES)
+@pytest.mark.parametrize("changes", [TIMED, COUNTED], ids=["timed", "counted"])
+@pytest.mark.parametrize("seed", range(25))
+def test_the_verdicts_do_not_depend_on_when_the_vantage_was_learnt(
+    near: tuple[bool | None, bool | None], changes: dict[str, Any], seed: int
+) -> None:
+    """Views that read a capture twice know it from the start, others only at the end; on the way
+    to that, it may have seemed to be another one.
+    """
+    chance = random.Random(seed)
+    sent: list[tuple[int, float]] = []
+    twice: set[int] = set()
+    number, now_ms = 1, 0.0
+    for _ in range(60):
+        now_ms += chance.choice((0.4, 3.0, 20.0, 120.0))
+        once = sorted({old for old, _ in sent[-6:]} - twice)
+        if once and chance.random() < 0.4:
+            again = chance.choice(once)
+            twice.add(again)
+            sent.append((again, now_ms))
+            number += changes is COUNTED and chance.random() < 0.5
+        else:
+            sent.append((number, now_ms))
+            number += chance.choice((1, 1, 1, 2))
+
+    def counts(*places: tuple[bool | None, bool | None]) -> tuple[int, int, int]:
+        made, _ = space(**changes)
+        made.context.retime(40.0, 0.0, 40.0, 40.0)
+        for index, (wire, at_ms) in enumerate(sent):
+            if index % 20 == 0:
+                made.repeats.set_vantage(*places[min(index // 20, len(places) - 1)])
+            made.unit(wire, None, b"x", "Thing", index, int(at_ms * MS))
+        made.repeats.set_vantage(*near)
+        made.end_all(Heard(100_000 * MS, 0))
+        repeats = made.repeats
+        return repeats.retransmissions, repeats.duplicates, repeats.undecided
+
+    known = counts(near)
+    assert sum(known) > 0
+    for other in LATE_PLACES:
+        assert counts((None, None), other) == known

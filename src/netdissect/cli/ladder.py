@@ -139,8 +139,13 @@ def _titles(screen: Screen, client: str, server: str) -> tuple[str, str]:
 
 def _nothing(number: int, *, narrowed: bool) -> UsageError:
     """Return the error for a connection of which nothing is to be drawn."""
-    why = "matches the filter or lies in the span" if narrowed else "can be drawn"
-    return UsageError(f"no datagram of connection {number} {why}")
+    if narrowed:
+        where = "matches the filter or lies in the span"
+        return UsageError(f"no datagram of connection {number} {where}")
+    return UsageError(
+        f"nothing of connection {number} can be drawn, as the capture has no whole message of it;"
+        f" `timeline FILE {number}` shows what else is known"
+    )
 
 
 def _object(connection: int, row: Row) -> dict[str, Any]:

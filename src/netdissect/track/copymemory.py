@@ -42,8 +42,8 @@ class EarlyCopy:
     """A copy that came before its sender's timer, or several of the same kind."""
 
     __slots__ = (
-        "asked", "copy", "count", "gap_class", "gap_ns", "held", "record", "released", "seq",
-        "timed", "verdict",
+        "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "held", "made",
+        "record", "released", "seq", "timed", "verdict",
     )  # fmt: skip
 
     def __init__(self, gap_class: int, gap_ns: int, *, held: bool, released: bool) -> None:
@@ -61,6 +61,14 @@ class EarlyCopy:
         """Whether the sender's timer was known; if not, its gap tells nothing of network copies."""
         self.asked = False
         """Whether the receiver had asked for it."""
+        self.behind = False
+        """Whether the copy before it came so late that without its delay, this one would be in
+        time.
+        """
+        self.counted = False
+        """Whether a number has judged it."""
+        self.made: bool | None = None
+        """Whether the network made it, by that number; None where only the vantage tells."""
         self.verdict: bool | None = None
         self.count = 1
         self.seq = 0
@@ -123,7 +131,8 @@ class CopyMemory:
             return True
         for other in self.unlisted:
             alike = other.gap_class == early.gap_class and other.verdict is early.verdict
-            alike = alike and other.asked == early.asked
+            alike = alike and other.asked == early.asked and other.behind == early.behind
+            alike = alike and other.counted == early.counted and other.made is early.made
             if alike and other.held == early.held and other.released == early.released:
                 other.count += 1
                 return False

@@ -31,6 +31,7 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track import copymemory
+from netdissect.track.arrivals import OVERTAKEN_BY, burst_after_silence, newest_arrivals
 from netdissect.track.context import (
     AFTER_TIMER,
     CLOSE_RESEND_NS,
@@ -56,8 +57,6 @@ LATE_COPIES: Final = 3
 """
 NETWORK_COPY_NS: Final = 10_000_000
 """In captures of real programs, the network delivered its copies within this time, in ns."""
-OVERTAKEN_BY: Final = 32
-"""How many of the numbers after a unit are looked up to find out how late the unit is."""
 
 FINDING: Final[dict[bool | None, str]] = {
     True: "duplicate", False: "retransmission", None: "unknown-copy"
@@ -230,32 +229,36 @@ class Repeats:
             copies < context.rule.burst and not self._overtaken(seq, gap_ns, time_ns)
         ):  # fmt: skip
             return False
+        # The copy before this one came late: without its delay, this one would be in time. How late
+        # a retransmission came is a guess, as it may have waited for several timers.
         delay_ns = memory.delays.get(seq, 0)
-        if delay_ns and gap_ns + delay_ns >= context.far_guard_ns and (
+        behind = bool(delay_ns) and gap_ns + delay_ns >= context.far_guard_ns and (
             copies == 1 or self._gap_class != WITHIN_GUARD
-        ):  # fmt: skip
-            # The copy before this one came late: without its delay, this one would be in time. How
-            # late a retransmission came is a guess, as it may have waited for several timers.
-            guessed = copies > 1 and self._gap_class < WITHIN_NETWORK_DELAY
-            unsure = guessed or gap_ns < NETWORK_COPY_NS
-            return None if unsure and not context.sender_near else False
-        return self._judge_early(gap_ns, time_ns, asked=asked)
+        )  # fmt: skip
+        guessed = copies > 1 and self._gap_class < WITHIN_NETWORK_DELAY
+        if behind and not guessed and gap_ns >= NETWORK_COPY_NS:
+            return False
+        return self._judge_early(gap_ns, time_ns, asked=asked, behind=behind)
 
-    def _judge_early(self, gap_ns: int, time_ns: int, *, asked: bool) -> bool | None:
-        """Return the verdict on a copy that came before its sender's timer."""
+    def _judge_early(
+        self, gap_ns: int, time_ns: int, *, asked: bool, behind: bool
+    ) -> bool | None:
+        """Return the verdict on a copy that came before its sender's timer. What is remembered of
+        it must not depend on the vantage, which may be learnt later.
+        """
         context = self._context
         released = held = False
         if context.far_guard_ns:
-            released = self._too_soon_here(self._gap_class) and self._released_together(time_ns)
+            released = self._gap_class <= WITHIN_FAR_GUARD and self._released_together(time_ns)
             held = gap_ns + context.findings.held_ns[context.direction] >= context.far_delay_ns
         elif self._requests is not None and self._gap_class == WITHIN_GUARD:
-            released = self._released_together(time_ns)  # the vantage may be learnt later
+            released = self._released_together(time_ns)
         if len(self._copy_memory().doubtful) >= copymemory.MAX_DOUBTFUL:
             # Too many are listed already: from now on only the kinds are counted.
             gap_ns = ABSENT
         early = self._early = EarlyCopy(self._gap_class, gap_ns, held=held, released=released)
         early.timed = context.timer_known
-        early.asked = asked
+        early.asked, early.behind = asked, behind
         early.verdict = self._verdict_here(early)
         return early.verdict
 
@@ -263,7 +266,7 @@ class Repeats:
         """Note that in this direction retransmissions arrive close behind delayed copies."""
         context = self._context
         gaps = context.findings.gaps_of(context.direction)
-        if not (context.sender_near or gaps.doubted):
+        if not gaps.doubted:
             context.findings.learn_gaps(context.direction, gaps._replace(doubted=True))
             self._revise()
 
@@ -299,11 +302,12 @@ class Repeats:
         earlier copies of the burst are not the network's, either.
         """
         memory, guard_ns = self._copy_memory(), self._context.far_guard_ns
+        arrivals = newest_arrivals(self._numbers, self._store)
         if guard_ns:
-            silence_ns, units = self._burst_after_silence(time_ns)
+            silence_ns, units = burst_after_silence(arrivals, time_ns, guard_ns)
         else:
             silence_ns = guard_ns = NETWORK_COPY_NS
-            units = sum(time_ns - arrival < guard_ns for arrival in self._newest_arrivals())
+            units = sum(time_ns - arrival < guard_ns for arrival in arrivals)
         if not memory.in_stall(time_ns, silence_ns, units, guard_ns):
             return False
         for early in memory.doubtful[memory.burst_start :]:
@@ -311,30 +315,6 @@ class Repeats:
             self._judge_again(early)
         memory.burst_start = len(memory.doubtful)
         return True
-
-    def _burst_after_silence(self, time_ns: int) -> tuple[int, int]:
-        """Return (length of the silence before the current burst, units in the burst).
-
-        A silence lasts at least as long as the sender's guard, and the burst is shorter than that;
-        the silence is 0 if there is none.
-        """
-        arrivals = self._newest_arrivals()
-        since_ns, guard_ns = time_ns, int(self._context.far_guard_ns)
-        for count, arrival in enumerate(arrivals):
-            if since_ns - arrival >= guard_ns:
-                return since_ns - arrival, count
-            if time_ns - arrival >= guard_ns:
-                return 0, count
-            since_ns = arrival
-        return 0 if len(arrivals) < OVERTAKEN_BY else guard_ns, len(arrivals)
-
-    def _newest_arrivals(self) -> list[int]:
-        """Return when the last copies of the newest units came, the latest first. The units of one
-        datagram count once.
-        """
-        newest = int(self._numbers.newest)
-        lasts = {self._store.last_ns(seq) for seq in range(newest - OVERTAKEN_BY + 1, newest + 1)}
-        return sorted([last_ns for last_ns in lasts if last_ns is not None], reverse=True)
 
     def _overtaken(self, seq: int, gap_ns: int, time_ns: int) -> bool:
         """Return whether later numbers came since the copy before this one, if the gap is that of a
@@ -351,19 +331,24 @@ class Repeats:
     def _verdict_here(self, early: EarlyCopy) -> bool | None:
         """Return the verdict on a copy by what is known now of the vantage and the network."""
         context = self._context
+        if early.counted or early.behind:
+            # Next to the sender alone, the network has not made any copy.
+            by_sender = context.beside_sender if early.counted else context.sender_near
+            return False if by_sender else early.made
         too_soon = self._too_soon_here(early.gap_class)
+        released = early.released and too_soon
         if context.sender_near:
-            return too_soon and not early.released
+            return too_soon and not released
         gaps = context.findings.gaps_of(context.direction)
         if early.asked:
             # The network copies other datagrams as well, and those show how late its copies come.
             late = early.gap_ns if early.gap_ns != ABSENT else 0 if too_soon else NETWORK_COPY_NS
-            answers = early.released or late >= max(NETWORK_COPY_NS, gaps.proven_ns)
+            answers = released or late >= max(NETWORK_COPY_NS, gaps.proven_ns)
             return False if answers else None
         if not context.far_guard_ns:
-            return True if too_soon and not early.released else None
+            return True if too_soon and not released else None
         common = early.timed and 0 < gaps.shortest_ns <= early.gap_ns <= gaps.longest_ns
-        if early.released:
+        if released:
             return None if common else False
         return True if common or (too_soon and not (gaps.doubted or early.held)) else None
 
@@ -454,15 +439,17 @@ class Repeats:
         """Have the next number judge a copy."""
         if copy is not None:
             copy.doubtful = True
+        early = self._early
+        soon = copied is True or (early is not None and early.gap_class == WITHIN_GUARD)
         if not counted.add(
             gap_ns,
             lambda made: self._apply_counted_verdict(seq, copy, record, copied, made),
             time_ns,
-            copied=copied is True,
+            copied=soon,
             soon=gap_ns < NETWORK_COPY_NS,
         ):
             self._context.hit("MAX_COUNTED")
-            self._apply_counted_verdict(seq, copy, record, copied, None if copied else copied)
+            self._apply_counted_verdict(seq, copy, record, copied, None if soon else copied)
 
     def report_reuse(self, seq: int, frame: int, time_ns: int) -> None:
         """Report that a number carries other content than before."""
@@ -491,17 +478,19 @@ class Repeats:
 
     def _apply_counted_verdict(
         self, seq: int, copy: Copy | None, record: UnitRecord | None, before: bool | None,  # noqa: FBT001
-        copied: bool | None,  # noqa: FBT001
+        made: bool | None,  # noqa: FBT001
     ) -> None:  # fmt: skip
-        """Apply what the next number has shown of a copy. Next to the sender alone, the network has
-        not made any copy.
-        """
-        context = self._context
-        if context.sender_near and not context.receiver_near:
-            copied = False
+        """Apply what the next number has shown of a copy."""
+        memory = self._copy_memory()
+        listed = len(memory.doubtful) < copymemory.MAX_DOUBTFUL
+        early = EarlyCopy(WITHIN_GUARD, 0 if listed else ABSENT, held=False, released=False)
+        early.counted, early.made = True, made
+        early.verdict = self._verdict_here(early)
         if copy is not None:
             copy.doubtful = False
-        self._reclassify(seq, copy, record, before, copied)
+        self._reclassify(seq, copy, record, before, early.verdict)
+        if made is not False and not memory.keep(early, seq, copy, record):
+            self._context.hit("MAX_DOUBTFUL")
 
     def _reclassify(
         self, seq: int, copy: Copy | None, record: UnitRecord | None, before: bool | None,  # noqa: FBT001

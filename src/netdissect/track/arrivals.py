@@ -1,0 +1,42 @@
+"""When the newest units of a space came, for `Repeats`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.track.numbers import Numbers
+from netdissect.track.unitstore import UnitStore
+
+OVERTAKEN_BY: Final = 32
+"""How many of the numbers after a unit are looked up to find out how late the unit is."""
+
+
+def newest_arrivals(numbers: Numbers, store: UnitStore) -> list[int]:
+    """Return when the last copies of the newest units came, the latest first, in ns. The units of
+    one datagram count once.
+    """
+    newest = int(numbers.newest)
+    lasts = {store.last_ns(seq) for seq in range(newest - OVERTAKEN_BY + 1, newest + 1)}
+    return sorted([last_ns for last_ns in lasts if last_ns is not None], reverse=True)
+
+
+def burst_after_silence(arrivals: list[int], time_ns: int, guard_ns: int) -> tuple[int, int]:
+    """Return (length of the silence before the current burst in ns, units in the burst).
+
+    A silence lasts at least as long as the sender's guard, and the burst is shorter than that; the
+    silence is 0 if there is none.
+
+    Args:
+        arrivals: as from `newest_arrivals`.
+        time_ns: time of the newest copy of the burst.
+        guard_ns: the shortest time that the sender leaves between two transmissions of a unit.
+
+    """
+    since_ns = time_ns
+    for count, arrival in enumerate(arrivals):
+        if since_ns - arrival >= guard_ns:
+            return since_ns - arrival, count
+        if time_ns - arrival >= guard_ns:
+            return 0, count
+        since_ns = arrival
+    return 0 if len(arrivals) < OVERTAKEN_BY else guard_ns, len(arrivals)
