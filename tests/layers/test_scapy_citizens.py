@@ -342,7 +342,7 @@ def test_a_module_says_what_it_is_as_contribs_do(protocol: str) -> None:
 def test_a_token_is_a_number_hex_digits_or_octets() -> None:
     for given in (0xDEADBEEF, "deadbeef", "0xDEADBEEF", b"\xde\xad\xbe\xef"):
         assert bytes(teeworlds.Tw07(token=given))[3:7].hex() == "deadbeef"
-    for wrong in (1 << 32, -1, "xyz", "dead"):
+    for wrong in (1 << 32, -1, "xyz", "dead", b"12345", b"123", b""):
         with pytest.raises(ValueError, match="token"):
             teeworlds.Tw07(token=wrong)
     for wrong in (1.5, [1], True):

@@ -46,18 +46,23 @@ class Octets(Hex, Field):  # type: ignore[misc]
     __slots__ = ["private"]
 
     def __init__(self, name: str, default: bytes, size: int, *, private: str = "") -> None:
+        self.sz = size  # Scapy checks the default before it sets this
         Field.__init__(self, name, default, f"!{size}s")
         self.private = private
 
     def any2i(self, pkt: Any, x: Any) -> Any:
-        """Accept a number (big-endian), hex digits, or bytes of any length.
+        """Accept a number (big-endian), hex digits, or bytes.
 
         Raises:
-            ValueError: the number or the digits do not have this size.
+            ValueError: the number, the digits or the bytes do not have this size.
             TypeError: the value is of another kind.
         """
-        if x is None or isinstance(x, (bytes, bytearray, VolatileValue)):
-            return bytes(x) if isinstance(x, bytearray) else x
+        if x is None or isinstance(x, VolatileValue):
+            return x
+        if isinstance(x, (bytes, bytearray)):
+            if len(x) != self.sz:
+                raise ValueError(f"{self.name}: {quoted(bytes(x))} is not {self.sz} bytes")
+            return bytes(x)
         if isinstance(x, bool) or not isinstance(x, (int, str)):
             raise TypeError(f"{self.name}: {quoted(x)} is neither a number, hex digits nor bytes")
         if isinstance(x, int):
