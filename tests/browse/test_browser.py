@@ -508,6 +508,17 @@ def test_time_has_the_slowest_unit_and_its_ladder() -> None:
     assert browser.view == TIME
 
 
+def test_a_connection_without_messages_says_so() -> None:
+    browser = opened(CAPTURES / "netplay" / "bin1_server_full.pcap")
+    screen(browser)
+    empty = next(one for one in browser.connections.shown if not browser.rows_of(one.number))
+    browser.connections.find(empty.number)
+    keys(browser, "enter")
+    assert f"connection {empty.number} carried no message" in screen(browser)
+    keys(browser, "b")
+    assert browser.view == CONNECTIONS
+
+
 def test_left_and_right_go_to_the_unit_sent_before_and_after() -> None:
     browser = opened()
     keys(browser, "3")

@@ -243,6 +243,8 @@ class Browser:
         if row is None and self.expression:
             so_far = " so far" if self.filtering else ""
             said = f"No datagram matches the filter{so_far}. Esc undoes it."
+        elif row is None and self.connection is not None and self.backend.loaded.done:
+            said = f"connection {self.connection} carried no message; b goes back to its verdict"
         if row is not None:
             record, fate = self.packets.record(row), self.packets.fate(row)
             ends = f"{record.src} → {record.dst}"
