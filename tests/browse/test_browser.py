@@ -508,6 +508,22 @@ def test_time_has_the_slowest_unit_and_its_ladder() -> None:
     assert browser.view == TIME
 
 
+def test_the_ladder_can_have_all_datagrams_of_the_time_in_which_a_unit_waited() -> None:
+    browser = opened()
+    keys(browser, "3")
+    wait(browser, "ladder of reliable 17")
+    keys(browser, "L")
+    assert "all datagrams while reliable 17 waited" in screen(browser)
+    keys(browser, "tab \\")
+    seen = screen(browser, 100, 60)
+    found = [int(frame) for frame in re.findall(r"│ #(\d+)", seen)]
+    assert found == list(range(208, 247))
+    assert re.search(r"│──»»─* Reliable sequence_id=17.*▶│ #221", seen)
+    assert re.search(r"│◀─.* Ack last_received=19.*│ #245", seen)
+    keys(browser, "\\ L")
+    assert "ladder of reliable 17" in screen(browser)
+
+
 def test_a_connection_without_messages_says_so() -> None:
     browser = opened(CAPTURES / "netplay" / "bin1_server_full.pcap")
     screen(browser)

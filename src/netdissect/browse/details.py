@@ -7,7 +7,7 @@ from netdissect.browse.connections import answer
 from netdissect.browse.findings import contains_frame, explained
 from netdissect.browse.pane import CONNECTIONS, PACKETS, PLOTS, TIME
 from netdissect.browse.plots import Plots
-from netdissect.browse.units import Units, ladder
+from netdissect.browse.units import Units, ladder, whole_ladder
 from netdissect.render.console import Line
 from netdissect.render.units import dialect_text
 
@@ -98,8 +98,13 @@ def _show_units(browser: Browser, width: int) -> None:
         nothing: list[Line] = [[(" Nothing here is numbered and acknowledged.", "dim")]]
         browser.ladder.show("units", _waiting(browser) or nothing)
     else:
-        title = f"ladder of {unit.space} {unit.wire_seq}"
-        browser.ladder.show(title, ladder(unit, browser.clock, width))
+        name = f"{unit.space} {unit.wire_seq}"
+        if pane.everything and number is not None:
+            rows = browser.rows_of(number)
+            lines = whole_ladder(unit, browser.packets, rows, browser.clock, width)
+            browser.ladder.show(f"all datagrams while {name} waited", lines)
+        else:
+            browser.ladder.show(f"ladder of {name}", ladder(unit, browser.clock, width))
 
 
 def _show_meaning(browser: Browser, width: int) -> None:

@@ -31,9 +31,10 @@ HELP = """\
  Find    / filter                    * filter on this value, ! on its opposite
          f search text, then n N     Esc undoes the filter, then the scope
  Look    x bits or hexadecimal       d times: since what, or of day
-         i packets by message        < > other plot, L its other direction
+         i packets by message        < > other plot, L other direction
+         L ladder of all datagrams   ( ) from here, to here, or drag over it
          s S sort, reverse           + - 0 zoom lanes or plot: in, out, all
-         c other columns             ( ) from here, to here, or drag over it
+         c other columns
          D decode a port as a protocol, and read the file again
  Keep    m a sets mark a             ' a goes back to it
  Live    p pause, continue           F follow the end
@@ -50,7 +51,8 @@ _HINTS: Final = {
     "  e explain  i messages  f search  c columns  # frame  @ time  m mark  w write",
     (PACKETS, 1): "j/k field  h/l fold  * filter on it  x bits  Tab bytes  ⌫ back  e explain",
     (PACKETS, 2): "j/k scroll  x bits  Tab list  \\ full and back  ⌫ back",
-    (TIME, 0): "⏎ frame  s order  Tab ladder  2 packets  4 plots  / filter",
+    (TIME, 0): "⏎ frame  L all datagrams  s order  Tab ladder  2 packets  4 plots  / filter",
+    (TIME, 1): "j/k scroll  L all datagrams  Tab units  \\ full and back  ⌫ back",
     (PLOTS, 0): "←/→ walk  < > other plot  + - 0 zoom  L direction  ⏎ frame  ( ) span  e explain",
     (FINDINGS, 0): "⏎ first frame  * filter on it  / filter  Tab explanation  e in full",
 }
@@ -245,6 +247,14 @@ def _columns(browser: Browser) -> None:
         browser.say("connections and packets have other columns")
 
 
+def _other(browser: Browser) -> None:
+    """Show the other ladder, or the plot of the other direction."""
+    if browser.view == TIME:
+        browser.units.everything = not browser.units.everything
+    else:
+        browser.plots.next_chart()
+
+
 def _timed(browser: Browser) -> Plots | Units | None:
     """Return the pane that shows a span of time; if there is none, say so."""
     if browser.view in {PLOTS, TIME}:
@@ -414,8 +424,7 @@ COMMANDS: Final = (
     Command("c", "columns", "other columns", _columns),
     Command("<", "plot-before", "the previous plot", lambda browser: browser.plots.turn(-1)),
     Command(">", "plot-next", "the next plot", lambda browser: browser.plots.turn(1)),
-    Command("L", "direction", "the plot of the other direction",
-            lambda browser: browser.plots.next_chart()),
+    Command("L", "other", "ladder of all datagrams; plot of the other direction", _other),
     Command("+", "zoom-in", "a quarter of the time", partial(_zoom, 1)),
     Command("-", "zoom-out", "four times as much of it", partial(_zoom, -1)),
     Command("0", "zoom-all", "all of it", partial(_zoom, 0)),

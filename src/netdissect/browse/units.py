@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from netdissect.browse.connections import time_at
+from netdissect.browse.packets import Packets, mark_of
 from netdissect.browse.pane import Pane
 from netdissect.browse.window import TimeWindow
 from netdissect.model.reports import UnitRecord
@@ -15,6 +17,10 @@ from netdissect.render.units import COPIES, Clock, direction_style, duration
 _MAX_LADDER = 60
 _BESIDE_LADDER = 47
 """Columns for the time, the frame and the delay of a copy."""
+_BESIDE_WHOLE = 24
+"""Columns for the time and the frame of a datagram."""
+MAX_WHOLE = 200
+"""Datagrams in the ladder of all."""
 _ON_TIME_MS = 1.0
 """A copy that differs from its due time by less than this is called "on time"."""
 
@@ -27,6 +33,8 @@ class Units(Pane):
         self.units: list[UnitRecord] = []
         self.lanes: Sequence[Line] = ()
         self.by_time = False
+        self.everything = False
+        """Whether the ladder has all datagrams of the time in which the unit waited."""
         self.window = TimeWindow()
         self._clock = clock
 
@@ -135,6 +143,43 @@ def ladder(unit: UnitRecord, clock: Clock, width: int) -> list[Line]:
         lost = unit.failed and unit.outcome != "unknown"
         said = "✗ never acknowledged" if lost else "? no acknowledgement in this capture"
         lines.append([(f"{'':>13}{said}", "bad" if lost else "dim")])
+    return lines
+
+
+def whole_ladder(
+    unit: UnitRecord, packets: Packets, rows: Sequence[int], clock: Clock, width: int
+) -> list[Line]:
+    """Return all datagrams from the first copy of a unit to its acknowledgement, or to its last
+    copy, as arrows between two lanes.
+
+    Args:
+        unit: the unit.
+        packets: makes the text of a datagram.
+        rows: those of its connection, in order.
+        clock: shows times.
+        width: columns of the screen.
+
+    """
+    index, inner = packets.index, max(16, min(2 * _MAX_LADDER, width - _BESIDE_WHOLE))
+    ends = [copy.time_ns for copy in unit.copies]
+    if unit.acked_time_ns is not None:
+        ends.append(unit.acked_time_ns)
+    when = index.times.__getitem__
+    start = bisect_left(rows, min(ends), key=when)
+    end = bisect_right(rows, max(ends), key=when)
+    lines: list[Line] = []
+    for row in rows[start : min(end, start + MAX_WHOLE)]:
+        sign, style = mark_of(index.marks[row])
+        way = index.party(row).direction or 0
+        name = fit(f" {packets.summary(row)} ", inner - 8)
+        shaft = sign if sign.strip() else "─"
+        lines.append([
+            (f"{clock.show(index.times[row]):>12} ", "time"),
+            (_arrow(name, shaft, inner, forward=not way), style or direction_style(way)),
+            (f" #{index.frames[row]}", "frame"),
+        ])  # fmt: skip
+    if end - start > MAX_WHOLE:
+        lines.append([(f"{'':>13}{end - start - MAX_WHOLE:,} more; 2 lists them", "dim")])
     return lines
 
 
