@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 import console_docs
+from netdissect.capture import PcapWriter, open_capture
 from netdissect.cli import cli
 
 LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
@@ -40,6 +41,21 @@ def test_a_capture_that_lost_a_datagram_differs_in_its_figures(tmp_path: Path) -
     before, after = changed["datagrams.s2c"]
     assert before == after + 1
     assert all(row["where"].startswith("connection 1 riptide 127.0.0.1") for row in rows)
+
+
+@pytest.mark.parametrize(
+    "name", ["riptide/udp_2.2.1_lossy_clientleg.pcap", "netplay/bin1_lossy__client_side.pcap",
+             "teeworlds/ddnet_loss_client_side.pcap"],
+)  # fmt: skip
+def test_the_same_an_hour_later_and_behind_other_frames_does_not_differ(name: str, tmp_path: Path) -> None:
+    source, later = console_docs.ROOT / "captures" / name, tmp_path / "later.pcap"
+    with open_capture(source) as reader:
+        taken = list(reader)
+    foreign = (0, taken[0][1], taken[0][2], b"", 60)
+    with PcapWriter(later, taken[0][2]) as writer:
+        for _, time_ns, _, data, wire in [foreign, foreign, *taken]:
+            writer.write(time_ns + 3600 * 10**9, data, wire)
+    assert run(source, later, status=0).stdout == ""
 
 
 def test_connections_are_paired_in_order_where_their_endpoints_differ() -> None:

@@ -18,10 +18,11 @@ from netdissect.model.errors import UsageError
 from netdissect.model.reports import ConnectionReport
 from netdissect.model.text import parse_count
 
-_WHERE = frozenset({
-    "schema", "connection", "first_frame", "last_frame", "first_time_ns", "last_time_ns", "explain",
-})  # fmt: skip
-"""Keys of a report that are not compared: they depend on its place in the capture."""
+_WHERE = frozenset({"schema", "connection", "explain"})
+_PLACES = ("_ns", "frame", "frames")
+"""Keys of a report, and ends of keys in it, that are not compared: they depend on its place in the
+capture.
+"""
 _Row = tuple[str, Changed]
 
 
@@ -114,7 +115,17 @@ def _figures(report: ConnectionReport | None) -> Any:
 
     if report is None:
         return ABSENT
-    return {name: value for name, value in json.connection(report).items() if name not in _WHERE}
+    figures = json.connection(report)
+    return _placeless({name: value for name, value in figures.items() if name not in _WHERE})
+
+
+def _placeless(value: Any) -> Any:
+    """Return a value without the frames and times in it."""
+    if isinstance(value, dict):
+        return {
+            name: _placeless(item) for name, item in value.items() if not name.endswith(_PLACES)
+        }
+    return [_placeless(item) for item in value] if isinstance(value, list) else value
 
 
 def _paired(
