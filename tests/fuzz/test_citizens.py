@@ -23,6 +23,7 @@ from netdissect.fuzz.servers import make_server
 from netdissect.fuzz.servers.answering import ServerMachine
 from netdissect.fuzz.servers.base import Address, Replies, StreamServer, open_listener, turn
 from netdissect.layers import eoudp, knet, netplay, riptide, teeworlds
+from netdissect.model.errors import UsageError
 
 FIVE: list[tuple[str, str, str, Any]] = [
     ("riptide", "riptide-2.2", "udp", riptide.RiptideReliable),
@@ -277,3 +278,12 @@ def test_a_stream_that_its_client_does_not_read_is_closed_and_not_left_with_a_ho
         turn(server, listener, links, time.monotonic)
     assert links == {}
     assert link.fileno() < 0
+
+
+def test_a_server_speaks_the_dialect_that_it_is_asked_for() -> None:
+    assert make_server("knet", "2010").dialect == "knet-2010"
+    assert make_server("knet", "knet-tcp").TRANSPORT == "tcp"
+    assert make_server("riptide", "riptide-2.0", transport="tcp").dialect == "riptide-2.0"
+    # It would answer nothing, and a client would take it for dead.
+    with pytest.raises(UsageError, match=r"no server for the dialect .*; there are: teeworlds-0\.7"):
+        make_server("teeworlds", "teeworlds-0.6")

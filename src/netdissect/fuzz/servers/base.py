@@ -150,6 +150,8 @@ class Server(ABC):
 
     DIALECT: ClassVar[str]
     """Default dialect."""
+    DIALECTS: ClassVar[tuple[str, ...]] = ()
+    """Dialects that it speaks; () = all that the driver of its transport speaks."""
     BUGS: ClassVar[tuple[str, ...]] = ()
     """Names of the bugs that can be planted."""
     TRANSPORT: ClassVar[Literal["udp", "tcp"]] = "udp"

@@ -56,6 +56,7 @@ class TeeworldsServer(DatagramServer[_Peer]):
     """
 
     DIALECT = tw.D07
+    DIALECTS = (tw.D07,)
     BUGS = ("length", "sequence", "decompression", "off-by-one", "number-wrap", "unbounded-table",
             "gates", "steps")  # fmt: skip
 

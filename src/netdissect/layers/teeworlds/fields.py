@@ -43,10 +43,10 @@ _REPLACED = re.compile(b"[%b]" % bytes(set(range(_SPACE)) - KEPT_CONTROLS)).sear
 class Octets(Hex, Field):  # type: ignore[misc]
     """A fixed number of bytes, such as a token."""
 
-    __slots__ = ["private"]
+    __slots__ = ["private", "width"]
 
     def __init__(self, name: str, default: bytes, size: int, *, private: str = "") -> None:
-        self.sz = size  # Scapy checks the default before it sets this
+        self.width = size  # Scapy checks the default before it sets `sz`
         Field.__init__(self, name, default, f"!{size}s")
         self.private = private
 
@@ -60,21 +60,22 @@ class Octets(Hex, Field):  # type: ignore[misc]
         if x is None or isinstance(x, VolatileValue):
             return x
         if isinstance(x, (bytes, bytearray)):
-            if len(x) != self.sz:
-                raise ValueError(f"{self.name}: {quoted(bytes(x))} is not {self.sz} bytes")
+            if len(x) != self.width:
+                raise ValueError(f"{self.name}: {quoted(bytes(x))} is not {self.width} bytes")
             return bytes(x)
         if isinstance(x, bool) or not isinstance(x, (int, str)):
             raise TypeError(f"{self.name}: {quoted(x)} is neither a number, hex digits nor bytes")
         if isinstance(x, int):
-            if not 0 <= x < 1 << 8 * self.sz:
-                raise ValueError(f"{self.name}: {x} does not fit {self.sz} bytes")
-            return x.to_bytes(self.sz, "big")
+            if not 0 <= x < 1 << 8 * self.width:
+                raise ValueError(f"{self.name}: {x} does not fit {self.width} bytes")
+            return x.to_bytes(self.width, "big")
         try:
             octets = bytes.fromhex(x.removeprefix("0x"))
         except ValueError:
             octets = b""
-        if len(octets) != self.sz:
-            raise ValueError(f"{self.name}: {quoted(x)} is not the hex digits of {self.sz} bytes")
+        if len(octets) != self.width:
+            size = f"{self.width} bytes"
+            raise ValueError(f"{self.name}: {quoted(x)} is not the hex digits of {size}")
         return octets
 
     def i2m(self, pkt: Any, x: Any) -> bytes:
