@@ -200,7 +200,7 @@ def test_a_filter_is_that_of_every_command_and_its_fault_is_said() -> None:
     for key in ("backspace", "backspace", "backspace", *"msg", "enter"):
         dashboard._press(key)
     assert "filter msg" in drawn(view(1), 120, wanted=dashboard._wanted)[-1]
-    assert "has matched the filter" in "".join(drawn(view(0), 80, wanted=dashboard._wanted))
+    assert "has matched the filter" in "".join(drawn(view(0, connections_begun=3), 80, wanted=dashboard._wanted))
     dashboard._press("escape")
     assert chosen == ["bad", "msg", ""]
 

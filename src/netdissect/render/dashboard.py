@@ -239,6 +239,8 @@ def compose(
         lines.append([(f"Connection {state.selected} has ended; Esc goes back.", "dim")])
     else:
         lines += _table(view.connections, width, rates, screen, state)
+        if not view.connections:
+            lines.append([(_nothing(view, state), "dim")])
     lines += [[], [(_timeline_head(width), "dim")]]
     room = max(0, height - len(lines) - 1)
     if room:
@@ -395,11 +397,16 @@ def _table(
             if line[0][0].startswith(" "):  # also where there is no colour
                 line[0] = f"▌{line[0][0][1:]}", "mark"
         lines.append(line)
-    if not connections:
-        lines.append([(f"no connection matches {wanted.text}" if wanted.text
-                       else "no datagram has matched the filter yet" if wanted.expression
-                       else "no connection of a known protocol yet", "dim")])  # fmt: skip
     return lines
+
+
+def _nothing(view: LiveView, wanted: Wanted) -> str:
+    """Return why no connection is shown."""
+    if wanted.text:
+        return f"no connection matches {wanted.text}"
+    if wanted.expression and view.connections_begun:
+        return "no datagram has matched the filter yet"
+    return "no connection of a known protocol yet"
 
 
 def _verdict(one: ConnectionSnapshot) -> tuple[str, str]:
