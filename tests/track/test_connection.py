@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -402,6 +403,37 @@ def test_answers_that_are_mostly_lost_on_their_way_show_no_broken_way_there() ->
     """Nine of ten numbers of the client are missing, and its answers with them."""
     assert ("one-way", 1) in questions(step=1)
     assert ("one-way", 1) not in questions(step=10)
+
+
+def few_questions(*lost: int, talks: bool = True, **changes: Any) -> list[tuple[str, int]]:
+    """Return the quiet spans of a connection whose server asks once a second, and is answered the
+    first and the last time only. The client sends a number every 200 ms; those in `lost` are not in the capture.
+    """
+    made, _ = connection(spaces=(rule(resend=None, ack=AckRule.EXACT, **changes),))
+    rows = [(0, 0, *HELLO), (1, 30, *WELCOME)]
+    for number in range(30):
+        at_ms = 100 + 200 * number
+        if number % 5 == 0:
+            rows.append((1, at_ms, (Ev.UNIT, "Q", "things", number // 5, None, b"q")))
+        if number not in lost:
+            acked = [(Ev.ACK, "things", number // 5, 0)] if number in {0, 29} else []
+            unit = (Ev.UNIT, "A", "things", number, None, b"a")
+            rows.append((0, at_ms + 50, unit if talks else (Ev.MESSAGE, "A"), *acked))
+            rows.append((1, at_ms + 60, (Ev.ACK, "things", number, 0)))
+    feed(made, rows)
+    return [(span.kind, span.direction) for span in conclude(made, 6_200 * MS).quiet]
+
+
+def test_lost_answers_to_a_few_questions_show_no_broken_way() -> None:
+    assert few_questions() == [("one-way", 1)]
+    assert few_questions(5, 15, 21) == [("one-way", 1)]
+    assert few_questions(5, 10, 15, 20) == []
+
+
+def test_who_sends_no_units_that_could_acknowledge_is_not_asked() -> None:
+    assert few_questions(acked_by_units=True) == [("one-way", 1)]
+    assert few_questions(talks=False) == [("one-way", 1)]
+    assert few_questions(talks=False, acked_by_units=True) == []
 
 
 def stuck(*, requests: int, copies: int) -> list[tuple[str, int, int, int | None]]:

@@ -25,6 +25,17 @@ def test_smoothing_is_the_peers_own(samples, smoothed) -> None:
     assert made.trip.mean_ms == smoothed
 
 
+def test_a_sender_may_know_a_round_trip_that_it_states_later() -> None:
+    made = lane(spaces=(rule(duplicate_window_ms=5.0),))
+    (space,) = made.space_list
+    space.context.started = True
+    assert space.context.timer_known
+    made.add_rtt(20, here=True)
+    assert not space.context.timer_known
+    made.add_rtt(20, own=True)
+    assert space.context.timer_known
+
+
 def test_peers_that_keep_no_round_trip() -> None:
     made = lane(rtt_smoothing=0.0)
     made.add_rtt(50)

@@ -172,6 +172,10 @@ class SpaceRule:
     """A RESTART within this time of the first unit of an epoch comes from a copy of that unit,
     milliseconds.
     """
+    acked_by_units: bool = False
+    """True: only the peer's units of this space carry acknowledgements, so that a peer that has
+    nothing to send does not acknowledge either.
+    """
     acked_with: str | None = None
     """Space whose units carry the units of this one. Acknowledging the former acknowledges the
     latter.

@@ -84,9 +84,9 @@ class SpaceContext:
     """
 
     __slots__ = (
-        "_at_receiver", "_stated", "delay_ns", "direction", "far_delay_ns", "far_guard_ns",
-        "findings", "guard_ns", "in_stream", "receiver_near", "rule", "sender_near", "started",
-        "vantage_final",
+        "_at_receiver", "_learnt", "_stated", "delay_ns", "direction", "far_delay_ns",
+        "far_guard_ns", "findings", "guard_ns", "in_stream", "receiver_near", "rule", "sender_near",
+        "started", "vantage_final",
     )  # fmt: skip
 
     def __init__(self, rule: SpaceRule, direction: int, findings: Findings) -> None:
@@ -113,6 +113,8 @@ class SpaceContext:
         """
         self._stated = False
         """Whether both sides have stated a round trip."""
+        self._learnt = False
+        """Whether the sender may have learnt a round trip that neither side has stated yet."""
         self._at_receiver: list[tuple[str, int, int, str, dict[str, Any]]] | None = None
         """Findings that hold only next to the receiver, while the vantage may change; None before
         the first one.
@@ -136,6 +138,8 @@ class SpaceContext:
         variance_ms: float = 0.0,
         stated_ms: float | None = None,
         before_ms: float | None = None,
+        *,
+        learnt: bool = False,
     ) -> None:
         """Recompute timer and guard from the round trips that the sender knows.
 
@@ -144,6 +148,7 @@ class SpaceContext:
             variance_ms: its variance.
             stated_ms: smoothed round trip by what both sides state, wherever the capture was taken.
             before_ms: the same before the newest sample, which may not have reached the sender yet.
+            learnt: the sender may have measured a round trip.
 
         """
         resend = self.rule.resend
@@ -153,7 +158,7 @@ class SpaceContext:
             if not window_ms:
                 self.guard_ns = guard_ns
                 return
-            self._stated = stated_ms is not None
+            self._stated, self._learnt = stated_ms is not None, learnt
             self.far_delay_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
             # The newest sample may not have reached the sender yet, so that the shorter guard
             # counts.
@@ -162,10 +167,10 @@ class SpaceContext:
 
     @property
     def timer_known(self) -> bool:
-        """Return whether the sender works with the far timer and guard. In a capture that begins
-        later, it may have learnt a round trip before.
+        """Return whether the sender works with the far timer and guard. It may have learnt a round
+        trip that it states later, or before the capture began.
         """
-        return self._stated or self.started
+        return self._stated or (self.started and not self._learnt)
 
     def gap_class(self, gap_ns: int) -> int:
         """Return the class of the gap between two copies, by the sender's guard and timer. A

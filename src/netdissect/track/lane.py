@@ -265,7 +265,10 @@ class Lane:
     def _update_timers(self, space: Space) -> None:
         """Update the timers of a space to the round trips that its sender knows."""
         trip, stated = self.trip, self._stated
-        space.context.retime(trip.mean_ms, trip.variance_ms, stated.mean_ms, stated.before_ms)
+        space.context.retime(
+            trip.mean_ms, trip.variance_ms, stated.mean_ms, stated.before_ms,
+            learnt=self._here.mean_ms is not None,
+        )  # fmt: skip
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""

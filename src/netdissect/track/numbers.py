@@ -18,6 +18,8 @@ MAX_MISSING: Final = 1024
 """Skipped numbers remembered per space, to tell a late first copy from a further copy."""
 LEAST_BURST: Final = 2
 """At least this many missing numbers in a row are a burst of losses."""
+MAX_LEAPS: Final = 64
+"""Runs of missing numbers of a space whose times are remembered: the newest."""
 MAX_BURSTS = 32
 """Bursts kept per space; of more than these, the longest."""
 
@@ -27,8 +29,8 @@ class Numbers:
 
     __slots__ = (
         "_base", "_before", "_bits", "_context", "_never_before", "bursts", "consecutive",
-        "disorder", "ended", "first", "half", "isolated", "mask", "missing", "modulus", "newest",
-        "out_of_order", "reach", "skipped",
+        "disorder", "ended", "first", "half", "isolated", "leaps", "mask", "missing", "modulus",
+        "newest", "out_of_order", "reach", "skipped",
     )  # fmt: skip
 
     def __init__(self, context: SpaceContext) -> None:
@@ -51,6 +53,8 @@ class Numbers:
         self.out_of_order: i64 = 0
         self.disorder: i64 = 0
         """First copies out of order that only a network can explain."""
+        self.leaps: list[tuple[int, int, int]] = []
+        """(time, first missing number, number that came) of the newest runs of missing numbers."""
         self.bursts: list[Burst] = []
         """The longest runs of missing numbers."""
         self._never_before = 0
@@ -147,6 +151,19 @@ class Numbers:
             self._context.hit("MAX_MISSING")
             self.missing.keep(MAX_MISSING // 2)
 
+    def leap(self, last: int, seq: int, time_ns: int) -> None:
+        """Remember the numbers between `last` and `seq`, which came now, as missing."""
+        self.add_missing(last + 1, seq)
+        leaps = self.leaps
+        leaps.append((time_ns, last + 1, seq))
+        if len(leaps) > MAX_LEAPS:
+            del leaps[0]
+
+    def lost(self) -> list[int]:
+        """Return when numbers after the newest missing ones came."""
+        missing = self.missing
+        return [time_ns for time_ns, low, end in self.leaps if missing.touches(low, end)]
+
     def add_burst(self, last: int, seq: int, since_ns: int, frame: int, time_ns: int) -> None:
         """Record the run of missing numbers between `last`, which came at `since_ns`, and `seq`."""
         bursts = self.bursts
@@ -173,6 +190,7 @@ class Numbers:
     def restart(self) -> None:
         """End the epoch: the sender starts its numbers again."""
         self.missing = Recent()
+        self.leaps = []
         if self.consecutive:
             self._never_before += self.newest - self.first + 1 - self._before
         self._before = 0

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.model.native import i64, mypyc_attr
+from netdissect.model.native import ABSENT, i64, mypyc_attr
 from netdissect.model.reports import QuietSpan
 from netdissect.track.ackstats import PAUSE_NS
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
+from netdissect.track.space import Space
 from netdissect.track.stream import StreamTrack
 from netdissect.track.tcp import StreamHalf
 
@@ -58,6 +59,8 @@ ANSWER_NS: Final = 2_000_000_000
 """An answer may take this long, in ns, because a program may be busy."""
 ACTIVE_ANSWER_NS: Final = 1_500_000_000
 """An answer may take this long, in ns, if its program goes on sending."""
+SOON_NS: Final = 100_000_000
+"""Most answers come within this time, in ns, or within `ANSWER_TRIPS`."""
 ANSWER_TRIPS: Final = 2
 """An answer may take this many times the longest usual round trip, if that is longer."""
 _MS: Final = 1_000_000
@@ -222,6 +225,10 @@ class SilenceDetector:
         if len(asked) < (self._questions_needed() if kernel is None else MIN_SEGMENTS):
             return
         patient_ns = self._answer_wait_ns(ACTIVE_ANSWER_NS)
+        if len(asked) < MANY_QUESTIONS:
+            asked = self._without_lost_answers(side, asked)
+            if len(asked) < MIN_QUESTIONS:
+                return
         if until_ns - min(asked) <= patient_ns:
             return
         first_ns = min(asked)
@@ -231,6 +238,21 @@ class SilenceDetector:
             since_ns = first_ns  # before, it may have sent nothing for a long time
         to_ns = None if frame is None else until_ns
         self._add("one-way", side, (since_ns, None), (to_ns, frame), ("asked", len(asked)))
+
+    def _without_lost_answers(self, side: int, asked: list[int]) -> list[int]:
+        """Return the questions of a side whose answers were not lost on the way here: when they
+        were due, or where the next datagram of its peer came, no number was left out for good.
+        """
+        peer = self._lanes[1 - side]
+        spaces = [space for space in peer.space_list if space.rule.resend is None]
+        lost = [lost_ns for space in spaces for lost_ns in space.numbers.lost()]
+        usual_ns = (peer.last_ns - self._lifetime.first_ns) // max(1, peer.datagrams)
+        soon_ns = max(self._answer_wait_ns(SOON_NS), 2 * int(usual_ns))
+        return [
+            sent_ns
+            for sent_ns in asked
+            if not any(sent_ns < lost_ns < sent_ns + soon_ns for lost_ns in lost)
+        ]
 
     def _loses_most(self, side: int) -> bool:
         """Return whether most of what a side sends is lost on its way here."""
@@ -355,6 +377,8 @@ class SilenceDetector:
             # Their carriers are asked for them; numbers in strides are not acknowledged one by one.
             if space.carrier is not None or space.rule.stride_reach:
                 continue
+            if space.rule.acked_by_units and not self._may_acknowledge(1 - side, space, since_ns):
+                continue
             unit = space.store.outstanding.first
             while unit is not None:
                 if unit.copies > 1:
@@ -382,6 +406,13 @@ class SilenceDetector:
             return given_up
         inside = [time_ns for time_ns in times if since_ns < time_ns <= until_ns]
         return _distinct(sorted(inside)) + given_up
+
+    def _may_acknowledge(self, side: int, asked: Space, since_ns: int) -> bool:
+        """Return whether a side has sent units since then that could acknowledge those."""
+        own = self._lanes[side].spaces.get(asked.rule.name)
+        if own is None or own.numbers.newest == ABSENT:
+            return False
+        return own.store.arrival_ns(own.numbers.newest, since_ns) > since_ns
 
 
 def _distinct(times: list[int]) -> list[int]:

@@ -217,7 +217,7 @@ class Space(StrayedUnits):
             self.repeats.counted.judge(seq - last - 1, seq, time_ns)
         if seq == last + 1 or not numbers.consecutive:
             return
-        numbers.add_missing(last + 1, seq)
+        numbers.leap(last, seq, time_ns)
         if seq - last > LEAST_BURST:
             numbers.add_burst(last, seq, self._arrival_ns(last, time_ns), frame, time_ns)
         if self.recorder is not None:

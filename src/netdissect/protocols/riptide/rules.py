@@ -114,6 +114,7 @@ _NOTIFY = SpaceRule(
     bits=16,
     ack=AckRule.BITS_BEFORE,
     ack_bits=8,
+    acked_by_units=True,
     first_seq=1,
     # Section 7.1: lost / 64 > 0.05 over the last 64 outcomes, 64 times in a row. The divisor is 64
     # even before there are 64 outcomes.
