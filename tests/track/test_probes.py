@@ -31,6 +31,16 @@ def test_network_copies_count_once() -> None:
     assert (made.sent, made.answered) == (1, 1)
 
 
+def test_copies_of_questions_and_answers_show_a_network() -> None:
+    for copy in (lambda made: made.ask(1, 3 * MS), lambda made: made.answer(1, 33 * MS)):
+        made = track()
+        made.ask(1, 0)
+        made.answer(1, 30 * MS)
+        assert not any(gaps.copied for gaps in made.findings.copy_gaps)
+        copy(made)
+        assert all(gaps.copied for gaps in made.findings.copy_gaps)
+
+
 def test_a_number_that_never_changes_is_a_new_probe_each_time() -> None:
     made = track()
     for second in range(5):

@@ -488,6 +488,20 @@ def test_what_turns_out_later_is_counted_whole_however_many_copies_there_are() -
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (0, count)
 
 
+@pytest.mark.parametrize(("copied", "verdicts"), [(False, (2, 0, 0)), (True, (1, 0, 1))])
+def test_a_network_without_delay_that_copies_questions_may_copy_units(copied, verdicts) -> None:
+    made, _ = space(duplicate_window_ms=5.0)
+    made.context.started = True
+    if copied:
+        made.context.findings.note_copied()
+    made.repeats.set_vantage(True, True)
+    send(made, 1, 0)
+    send(made, 1, 1)
+    send(made, 1, 60)
+    found = made.repeats
+    assert (found.retransmissions, found.duplicates, found.undecided) == verdicts
+
+
 def test_a_marked_resend_is_one_whatever_the_guard_is() -> None:
     """A sender that is asked again and again repeats equal datagrams long before its own timer."""
     made, _ = space(duplicate_window_ms=10.0)

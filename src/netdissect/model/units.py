@@ -25,6 +25,8 @@ class CopyGaps(NamedTuple):
     """The gaps that the network leaves before its own copies; 0 = unknown."""
     proven_ns: int = 0
     """The longest gap of a copy that only the network can have made; 0 = there was none."""
+    copied: bool = False
+    """Whether the network copied questions that nobody sends twice, or their answers."""
 
 
 NO_GAPS: Final = (CopyGaps(), CopyGaps())

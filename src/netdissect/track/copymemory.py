@@ -6,7 +6,7 @@ from typing import Final
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import Copy, UnitRecord
-from netdissect.track.context import SpaceContext
+from netdissect.track.context import WITHIN_GUARD, SpaceContext
 
 MAX_DOUBTFUL = 256
 """Copies per space whose verdict is revised one by one when more becomes known."""
@@ -74,6 +74,14 @@ class EarlyCopy:
         self.seq = 0
         self.copy: Copy | None = None
         self.record: UnitRecord | None = None
+
+    def verdict_near(self, context: SpaceContext, *, too_soon: bool) -> bool | None:
+        """Return the verdict next to the sender, where only a network without delay copies."""
+        if too_soon or self.released or self.gap_class != WITHIN_GUARD:
+            return too_soon and not self.released
+        delayless = context.receiver_near is True and context.far_guard_ns > 0
+        copied = delayless and context.findings.gaps_of(context.direction).copied
+        return None if copied else False
 
 
 class CopyMemory:

@@ -127,6 +127,12 @@ class Findings:
         client, server = self.copy_gaps
         self.copy_gaps = (client, gaps) if direction else (gaps, server)
 
+    def note_copied(self) -> None:
+        """Note that there is a network that copies datagrams, in whatever direction."""
+        client, server = self.copy_gaps
+        if not client.copied:
+            self.copy_gaps = client._replace(copied=True), server._replace(copied=True)
+
     def reclassify(self, before: str, after: str, count: int = 1) -> None:
         """Count findings under another code of the same severity, now that more is known."""
         tally = self._tallies.get(before)

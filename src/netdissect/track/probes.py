@@ -58,6 +58,7 @@ class ProbeTrack:
         if self.rule.bits == 0:
             number = self.sent
         elif number == self._newest and time_ns - self._newest_ns < self._copy_ns:
+            self.findings.note_copied()
             return False
         if not self.sent:
             self._first_ns = time_ns
@@ -79,6 +80,8 @@ class ProbeTrack:
             number = next(iter(opened), -1)
         asked = opened.pop(number, None)
         if asked is None:
+            if self.answered and number == self._newest and self.rule.bits:
+                self.findings.note_copied()
             if not self.sent and self.rule.bits:
                 self.sender_present = self.sender_present or number != self._named >= 0
                 self._named = number

@@ -281,16 +281,16 @@ class Repeats:
     def find_common_gaps(self) -> None:
         """Find the gaps that only the network's copies have, now that all copies are known."""
         context, memory = self._context, self._memory
-        if memory is None or context.sender_near:
+        gaps = context.findings.gaps_of(context.direction)
+        if memory is None or (context.sender_near and not gaps.copied):
             return
-        if self._requests is not None:
+        if self._requests is not None or context.sender_near:
             self._revise()
-        if not context.far_guard_ns:
+        if context.sender_near or not context.far_guard_ns:
             return
         shortest_ns, longest_ns = memory.common_gaps()
         findings, direction = context.findings, context.direction
         if longest_ns and not findings.gaps_known:
-            gaps = findings.gaps_of(direction)
             gaps = gaps._replace(shortest_ns=shortest_ns, longest_ns=longest_ns)
             findings.learn_gaps(direction, gaps)
             self._revise()
@@ -338,7 +338,7 @@ class Repeats:
         too_soon = self._too_soon_here(early.gap_class)
         released = early.released and too_soon
         if context.sender_near:
-            return too_soon and not released
+            return early.verdict_near(context, too_soon=too_soon)
         gaps = context.findings.gaps_of(context.direction)
         if early.asked:
             # The network copies other datagrams as well, and those show how late its copies come.
