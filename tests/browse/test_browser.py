@@ -524,6 +524,16 @@ def test_the_ladder_can_have_all_datagrams_of_the_time_in_which_a_unit_waited() 
     assert "ladder of reliable 17" in screen(browser)
 
 
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (40, 10)])
+def test_a_message_is_not_cut(lossy: Browser, columns: int, rows: int) -> None:
+    text = "start with --user NAME to write there, or name another folder: this is a long one"
+    lossy.say(text)
+    seen = screen(lossy, columns, rows).splitlines()
+    lossy.say("")
+    assert (len(seen), {len(line) for line in seen}) == (rows, {columns})
+    assert text in " ".join(" ".join(seen).split())
+
+
 def test_a_connection_without_messages_says_so() -> None:
     browser = opened(CAPTURES / "netplay" / "bin1_server_full.pcap")
     screen(browser)

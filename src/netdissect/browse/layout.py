@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from netdissect.browse.browser import VIEWS, Browser
 from netdissect.browse.details import refresh
 from netdissect.browse.explanations import paragraphs
@@ -14,6 +16,8 @@ SMALLEST = (40, 10)
 _ONE_PANE = (60, 15)
 """On a screen with fewer columns or rows, one pane fills the screen."""
 
+_MOST_SAID = 3
+"""Lines for a message."""
 _NOTES = 4
 """Lines for warnings above the list."""
 _LOWER = 10
@@ -40,10 +44,15 @@ def draw(browser: Browser, width: int, height: int) -> list[Line]:
     warnings = browser.backend.loaded.notes[:_NOTES]
     notes = [padded([(f"! {note}", "warn")], width) for note in warnings]
     lines = [_title(browser, width), *_filter(browser, width), *notes]
-    body = _body(browser, width, height - len(lines) - 1)
-    below = browser.said or hints(browser, width - 1)
-    last: Line = [(f" {below}", "note" if browser.said else "dim")]
-    return [*lines, *body, padded(last, width)]
+    below, style = _below(browser, width), "note" if browser.said else "dim"
+    body = _body(browser, width, height - len(lines) - len(below))
+    return [*lines, *body, *(padded([(f" {row}", style)], width) for row in below)]
+
+
+def _below(browser: Browser, width: int) -> list[str]:
+    """Return the last lines: the message, or the keys."""
+    said = textwrap.wrap(browser.said, width - 2, break_on_hyphens=False)
+    return said[:_MOST_SAID] or [hints(browser, width - 1)]
 
 
 def _left(browser: Browser, width: int) -> int:
@@ -199,7 +208,7 @@ def pane_at(browser: Browser, column: int, row: int, size: tuple[int, int]) -> t
     """Return the pane at a place of the screen, and which of its lines (from 0; -1: its rule)."""
     width, height = size
     top = 1 + len(_filter(browser, width)) + len(browser.backend.loaded.notes[:_NOTES])
-    left, height = _left(browser, width), height - top - 1
+    left, height = _left(browser, width), height - top - len(_below(browser, width))
     if left < width:
         if column < left:
             return 0, row - top
