@@ -16,6 +16,7 @@ from netdissect.capture.blocks import PACKET, BlockReader
 from netdissect.cli import cli
 from netdissect.edit import notes
 from netdissect.edit.plain import options
+from netdissect.model.records import FrameNote
 from packetbuild import pcap_file
 
 CAPTURES = console_docs.ROOT / "captures"
@@ -31,6 +32,10 @@ def comments(source: Path, folder: Path) -> list[str]:
     words = ["export", str(source), "--pcapng-notes", str(target)]
     result = CliRunner().invoke(cli, words, catch_exceptions=False)
     assert result.exit_code == 0, result.stderr
+    return comments_of(target)
+
+
+def comments_of(target: Path) -> list[str]:
     with BlockReader(target) as reader:
         return [
             " / ".join(
@@ -111,6 +116,16 @@ def test_marks_and_connections_are_bounded(tmp_path: Path, monkeypatch: pytest.M
     assert all(found)
     assert max(text.count("  [") for text in found if "TCP " in text) == 1
     assert any(text.startswith("TCP ") for text in found)
+
+
+def test_the_comments_of_a_frame_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notes, "MAX_COMMENTS", 2)
+    target = tmp_path / "noted.pcapng"
+    with BlockReader(RIPTIDE) as reader:
+        notes.annotate(reader, target, iter([FrameNote(2, f"<{at}>") for at in range(9)]))
+    assert comments_of(target)[1] == "<0> / <1> / ..."
 
 
 def test_a_datagram_has_the_comment_of_its_record_alone(tmp_path: Path) -> None:

@@ -21,6 +21,10 @@ from netdissect.model.records import FrameNote
 
 MAX_COMMENT_OCTETS = 4096
 """Bytes of a comment."""
+MAX_COMMENTS = 1000
+"""Comments of a frame, besides a last one that says that there are more. A segment that fills a gap
+may complete any number of messages, but Wireshark reads no block above 16 MiB.
+"""
 MAX_AHEAD = 4096
 """Frames between a frame and the one that completes its message; of those further away, the comment
 says only what they are. Also the comments that are read ahead.
@@ -175,8 +179,11 @@ class _Upcoming:
                 continue
             self._read = note.frame
             if note.text and note.frame >= number:
-                self._texts.setdefault(note.frame, []).append(note.text[:MAX_COMMENT_OCTETS])
-                self._held += 1
+                texts = self._texts.setdefault(note.frame, [])
+                if len(texts) <= MAX_COMMENTS:
+                    more = len(texts) == MAX_COMMENTS
+                    texts.append("..." if more else note.text[:MAX_COMMENT_OCTETS])
+                    self._held += 1
             for stream, whose in note.streams:
                 self._streams[stream] = whose
                 self._streams.move_to_end(stream)
