@@ -169,6 +169,24 @@ def test_charts_that_are_compared_have_the_same_axes() -> None:
     assert len({(chart.high, chart.end_ns - chart.zero_ns) for chart in found}) == 1
 
 
+def test_lines_end_with_their_connection() -> None:
+    """Beside a longer connection, the last value of a shorter one went on to the end of the axis."""
+    found = [
+        chart
+        for history in gallery.histories("eoudp/late_two_clients.pcap").values()
+        for chart in charts("queue", history)[:1]
+    ]
+    spans = [chart.end_ns - chart.zero_ns for chart in found]
+    compare(found)
+    ends = [
+        float(re.search(r'class="steps[^"]*" d="[^"]*L([0-9.]+) [^L"]*"', picture(chart, "p"))[1])
+        for chart in found
+    ]
+    short, long = sorted(zip(spans, ends, strict=True))
+    assert short[0] < long[0]
+    assert short[1] < long[1]
+
+
 def test_a_large_picture_is_thinned_and_says_so() -> None:
     history = History(1)
     for seq in range(9000):

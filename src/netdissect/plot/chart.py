@@ -110,6 +110,7 @@ class Chart:
     """Time zero: the first frame of the connection."""
     start_ns: int
     end_ns: int
+    """End of the time axis."""
     low: float
     high: float
     direction: int | None = None
@@ -123,6 +124,13 @@ class Chart:
     """Remarks that are needed to read it correctly."""
     said: str = ""
     """The result in one sentence, for people who do not see the plot."""
+    told_ns: int | None = None
+    """End of what is known, where lines end; None = the end of the axis."""
+
+    @property
+    def lines_end_ns(self) -> int:
+        """Time at which its lines end."""
+        return self.end_ns if self.told_ns is None else min(self.told_ns, self.end_ns)
 
     @property
     def lanes(self) -> list[Series]:

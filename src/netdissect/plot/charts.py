@@ -77,6 +77,7 @@ def compare(found: Sequence[Chart]) -> None:
         high = max(chart.high for chart in same)
         for chart in same:
             if chart.kind != "seq":
+                chart.told_ns = chart.end_ns
                 chart.end_ns, chart.high = chart.zero_ns + span, high
     for chart in found:
         chart.title = f"connection {chart.connection}  {chart.title}"

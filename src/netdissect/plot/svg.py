@@ -233,7 +233,7 @@ class _Drawing:
             path.append(f"L{x} {self.y(level):.1f}")
             level = point.value or 0.0
             path.append(f"L{x} {self.y(level):.1f}")
-        path.append(f"L{self.x(self.chart.end_ns):.2f} {self.y(level):.1f}")
+        path.append(f"L{self.x(self.chart.lines_end_ns):.2f} {self.y(level):.1f}")
         return "".join(path)
 
     def _flags(self) -> Iterator[Html]:

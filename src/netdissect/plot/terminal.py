@@ -138,7 +138,7 @@ class _Picture:
                     self.grid.down(x, self._place(before.time_ns, before.value)[1], y, style)
             before = point
         if before is not None and before.value is not None and series.shape != "line":
-            self._level(series, before, 2 * self.columns - 1, style)
+            self._level(series, before, self._x(self.chart.lines_end_ns), style)
 
     def _level(self, series: Series, point: Point, end: int, style: str) -> None:
         """Draw the level of a point up to x = `end`; a dashed line gives way to everything else."""
