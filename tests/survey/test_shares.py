@@ -65,7 +65,7 @@ def by_shares(source: Source, out: Path, count: int, *, units: bool = True) -> O
     plan = plan_for(out, units=units)
     with Dataset(out).opened({}):
         work = shares._identify(source, plan, count)
-        parts = [shares._read(work, index) for index in range(count)]
+        parts = [shares._read(work, None, index) for index in range(count)]
         merged = shares._merge(work, parts)
         results = [shares._rows(work, merged, index) for index in range(count + 1)]
         return shares._finish(work, merged, results)
@@ -153,6 +153,42 @@ def test_what_is_larger_than_a_workers_share_is_split() -> None:
     assert shares_for(Source("s3://c", "c", "s3://c", 10**9), 2, 10**9) == 1
 
 
+class Keeping:
+    """A client that keeps all futures, so that the scheduler tells where they are."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.kept: list[tuple[str, Any]] = []
+
+    def nthreads(self) -> dict[str, int]:
+        return self.client.nthreads()
+
+    def submit(self, task: Any, *rest: Any, **how: Any) -> Any:
+        future = self.client.submit(task, *rest, **how)
+        self.kept.append((task.__name__, future))
+        return future
+
+
+def test_each_worker_takes_a_share(mixed: Path, tmp_path: Path) -> None:
+    """The second pass was left to the worker that had merged the first."""
+    distributed = pytest.importorskip("distributed")
+    quiet = {"dashboard_address": None, "silence_logs": 50}
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, **quiet) as cluster,
+        distributed.Client(cluster) as client,
+        Dataset(tmp_path).opened({}),
+    ):
+        keeping = Keeping(client)
+        (source,) = sources_of([str(mixed)])
+        outcome = shares.split(keeping, source, plan_for(tmp_path), 2, pure=False)
+        assert outcome.result(timeout=120).status == "done"
+        for wanted in ("_read", "_rows"):
+            keys = [future.key for name, future in keeping.kept if name == wanted][:2]
+            stories = [worker.state.story(*keys) for worker in cluster.workers.values()]
+            done = [{step[0] for step in story if "executing" in step} for story in stories]
+            assert sorted(map(len, done)) == [1, 1], wanted
+
+
 @pytest.mark.parametrize("kind", ["fifo", "capture"])
 def test_what_is_replaced_meanwhile_is_not_read(kind: str, tmp_path: Path) -> None:
     path, other = tmp_path / "x.pcap", tmp_path / "other"
@@ -165,7 +201,7 @@ def test_what_is_replaced_meanwhile_is_not_read(kind: str, tmp_path: Path) -> No
         other.write_bytes(path.read_bytes())
     other.replace(path)
     with pytest.raises(CaptureFileError, match="has been replaced by another file"):
-        shares._read(work, 0)
+        shares._read(work, None, 0)
 
 
 def test_a_pipe_in_the_place_of_a_source_is_not_waited_for(tmp_path: Path) -> None:

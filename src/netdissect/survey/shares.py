@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
@@ -109,10 +109,19 @@ def shares_for(source: Source, workers: int, octets: int) -> int:
 
 def split(client: Any, source: Source, plan: Plan, count: int, **how: Any) -> Any:
     """Submit the tasks of one capture to Dask; return the future of its outcome."""
+    workers = sorted(client.nthreads())
+
+    def share(task: Callable[..., Any], before: Any, index: int) -> Any:
+        # Dask would give all to the worker with the results before, which are none: they are files.
+        usual = [workers[index % len(workers)]] if workers else None
+        return client.submit(
+            task, work, before, index, **how, workers=usual, allow_other_workers=bool(workers)
+        )
+
     work = client.submit(_identify, source, plan, count, **how)
-    parts = [client.submit(_read, work, index, **how) for index in range(count)]
+    parts = [share(_read, None, index) for index in range(count)]
     merged = client.submit(_merge, work, parts, **how)
-    results = [client.submit(_rows, work, merged, index, **how) for index in range(count + 1)]
+    results = [share(_rows, merged, index) for index in range(count + 1)]
     return client.submit(_finish, work, merged, results, **how)
 
 
@@ -131,7 +140,7 @@ def _identify(source: Source, plan: Plan, count: int) -> _Task | Outcome:
     return work
 
 
-def _read(work: _Task | Outcome, index: int) -> None:
+def _read(work: _Task | Outcome, _before: None, index: int) -> None:
     """Track a share of the flows."""
     if isinstance(work, Outcome) or work.part(index).exists():
         return
@@ -200,7 +209,8 @@ def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
                 with theirs:
                     reports.store.learn(theirs, of_others)
         partitions = connection_rows(reports, staged)
-        mine = frozenset(numbers)
+        # Not a set of all numbers: there may be millions of connections, but few have findings.
+        mine = {each.connection for each in merged.found.anomalies}.intersection(numbers)
         of_mine = (each for each in merged.found.anomalies if each.connection in mine)
         findings(of_mine, staged, partitions)
         # They are written: free the memory.
