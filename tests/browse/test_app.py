@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from livetraffic import needs_capture, payloads
-from netdissect.browse.app import BrowserApp
+from netdissect.browse.app import _ASCII, BrowserApp
 from netdissect.browse.browser import Browser
 from netdissect.cli import cli
 from netdissect.cli.file_backend import FileBackend
@@ -203,6 +203,11 @@ def test_ascii_is_ascii() -> None:
                 assert seen(app).isascii()
 
     asyncio.run(run())
+
+
+def test_what_became_of_a_datagram_has_a_sign_of_its_own_in_ascii() -> None:
+    signs = "→←»○✗·?"
+    assert len(set(signs.translate(_ASCII))) == len(signs)
 
 
 def test_without_a_terminal_it_prints_connections() -> None:
