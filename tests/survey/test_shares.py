@@ -65,7 +65,7 @@ def by_shares(source: Source, out: Path, count: int, *, units: bool = True) -> O
     plan = plan_for(out, units=units)
     with Dataset(out).opened({}):
         work = shares._identify(source, plan, count)
-        parts = [shares._read(work, None, index) for index in range(count)]
+        parts = [shares._read(work, index) for index in range(count)]
         merged = shares._merge(work, parts)
         results = [shares._rows(work, merged, index) for index in range(count + 1)]
         return shares._finish(work, merged, results)
@@ -201,7 +201,7 @@ def test_what_is_replaced_meanwhile_is_not_read(kind: str, tmp_path: Path) -> No
         other.write_bytes(path.read_bytes())
     other.replace(path)
     with pytest.raises(CaptureFileError, match="has been replaced by another file"):
-        shares._read(work, None, 0)
+        shares._read(work, 0)
 
 
 def test_a_pipe_in_the_place_of_a_source_is_not_waited_for(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from netdissect.model.packets import NS_PER_S
 from netdissect.render.units import Clock, seconds
 
 STYLES: Final = {
@@ -14,7 +15,6 @@ STYLES: Final = {
     "a": "times: of day",
 }
 """Style -> message about it, in the order in which the key goes through them."""
-_NS: Final = 1_000_000_000
 _MAX_SECONDS: Final = 1e12
 """Times beyond this do not fit into 64 bits of nanoseconds."""
 
@@ -46,7 +46,7 @@ class BrowseClock(Clock):
         if time_ns is None:
             return "-"
         if self.style == "a" and (moment := _local(time_ns)) is not None:
-            return f"{moment:%H:%M:%S}.{time_ns % _NS // 1_000_000:03d}"
+            return f"{moment:%H:%M:%S}.{time_ns % NS_PER_S // 1_000_000:03d}"
         zero = self.connection_ns if self.style == "c" else None
         return seconds(time_ns - ((self.first_ns or 0) if zero is None else zero))
 
@@ -69,12 +69,12 @@ class BrowseClock(Clock):
             return None
         if not abs(since) < _MAX_SECONDS:
             return None
-        return max(0, (here_ns if text[0] in "+-" else zero) + int(since * _NS))
+        return max(0, (here_ns if text[0] in "+-" else zero) + int(since * NS_PER_S))
 
 
 def _local(time_ns: int) -> datetime | None:
     try:
-        return datetime.fromtimestamp(time_ns // _NS, UTC).astimezone()
+        return datetime.fromtimestamp(time_ns // NS_PER_S, UTC).astimezone()
     except (OverflowError, ValueError, OSError):
         return None
 
@@ -92,9 +92,9 @@ def _next_time_of_day(text: str, first_ns: int) -> int | None:
         moment = first.replace(
             hour=given.hour, minute=given.minute, second=given.second, microsecond=0
         )
-        nanoseconds = int(moment.timestamp()) * _NS + given.microsecond * 1000
+        nanoseconds = int(moment.timestamp()) * NS_PER_S + given.microsecond * 1000
         if nanoseconds < first_ns:
-            nanoseconds = int((moment + timedelta(days=1)).timestamp()) * _NS
+            nanoseconds = int((moment + timedelta(days=1)).timestamp()) * NS_PER_S
             nanoseconds += given.microsecond * 1000
         return nanoseconds
     return None

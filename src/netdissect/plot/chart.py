@@ -130,7 +130,7 @@ class Chart:
     @property
     def lines_end_ns(self) -> int:
         """Time at which its lines end."""
-        return self.end_ns if self.told_ns is None else min(self.told_ns, self.end_ns)
+        return self.end_ns if self.told_ns is None else self.told_ns
 
     @property
     def lanes(self) -> list[Series]:

@@ -111,17 +111,17 @@ def split(client: Any, source: Source, plan: Plan, count: int, **how: Any) -> An
     """Submit the tasks of one capture to Dask; return the future of its outcome."""
     workers = sorted(client.nthreads())
 
-    def share(task: Callable[..., Any], before: Any, index: int) -> Any:
+    def share(task: Callable[..., Any], index: int, *before: Any) -> Any:
         # Dask would give all to the worker with the results before, which are none: they are files.
         usual = [workers[index % len(workers)]] if workers else None
         return client.submit(
-            task, work, before, index, **how, workers=usual, allow_other_workers=bool(workers)
+            task, work, *before, index, **how, workers=usual, allow_other_workers=bool(workers)
         )
 
     work = client.submit(_identify, source, plan, count, **how)
-    parts = [share(_read, None, index) for index in range(count)]
+    parts = [share(_read, index) for index in range(count)]
     merged = client.submit(_merge, work, parts, **how)
-    results = [share(_rows, merged, index) for index in range(count + 1)]
+    results = [share(_rows, index, merged) for index in range(count + 1)]
     return client.submit(_finish, work, merged, results, **how)
 
 
@@ -140,7 +140,7 @@ def _identify(source: Source, plan: Plan, count: int) -> _Task | Outcome:
     return work
 
 
-def _read(work: _Task | Outcome, _before: None, index: int) -> None:
+def _read(work: _Task | Outcome, index: int) -> None:
     """Track a share of the flows."""
     if isinstance(work, Outcome) or work.part(index).exists():
         return

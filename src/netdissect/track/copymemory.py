@@ -127,6 +127,12 @@ class CopyMemory:
         self._repeat_seqs.add(seq)
         return found
 
+    def listed_gap(self, gap_ns: int) -> int:
+        """Return the gap to remember of the next copy: `ABSENT` if too many are listed already, so
+        that from now on only the kinds are counted.
+        """
+        return gap_ns if len(self.doubtful) < MAX_DOUBTFUL else ABSENT
+
     def keep(
         self, early: EarlyCopy, seq: int, copy: Copy | None, record: UnitRecord | None
     ) -> bool:

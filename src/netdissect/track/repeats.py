@@ -30,7 +30,6 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import Copy, UnitRecord
-from netdissect.track import copymemory
 from netdissect.track.arrivals import OVERTAKEN_BY, burst_after_silence, newest_arrivals
 from netdissect.track.context import (
     AFTER_TIMER,
@@ -253,9 +252,7 @@ class Repeats:
             held = gap_ns + context.findings.held_ns[context.direction] >= context.far_delay_ns
         elif self._requests is not None and self._gap_class == WITHIN_GUARD:
             released = self._released_together(time_ns)
-        if len(self._copy_memory().doubtful) >= copymemory.MAX_DOUBTFUL:
-            # Too many are listed already: from now on only the kinds are counted.
-            gap_ns = ABSENT
+        gap_ns = self._copy_memory().listed_gap(gap_ns)
         early = self._early = EarlyCopy(self._gap_class, gap_ns, held=held, released=released)
         early.timed = context.timer_known
         early.asked, early.behind = asked, behind
@@ -482,8 +479,7 @@ class Repeats:
     ) -> None:  # fmt: skip
         """Apply what the next number has shown of a copy."""
         memory = self._copy_memory()
-        listed = len(memory.doubtful) < copymemory.MAX_DOUBTFUL
-        early = EarlyCopy(WITHIN_GUARD, 0 if listed else ABSENT, held=False, released=False)
+        early = EarlyCopy(WITHIN_GUARD, memory.listed_gap(0), held=False, released=False)
         early.counted, early.made = True, made
         early.verdict = self._verdict_here(early)
         if copy is not None:
