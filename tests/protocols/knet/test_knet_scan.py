@@ -460,6 +460,46 @@ def test_acknowledgements_count_before_their_dialect_is_known() -> None:
     assert (Ev.REPLY, "ping", 7) in events
 
 
+def acked(number: int) -> bytes:
+    """Return the payload of a PacketAck."""
+    return bytes([number, 0, 0]) + bytes(4)
+
+
+def test_a_client_of_2010_does_not_tell_what_its_server_speaks() -> None:
+    """In mid-stream, a server without a control message may speak either dialect."""
+    rows = [(0, built(48 + n, b"\x03" + acked(49 + n))) for n in range(2)]
+    rows.insert(1, (1, built(52, b"\x3dsome", reliable=9)))
+    rows += [(1, built(53, b"\x3dmore", reliable=10)), (1, built(54, b"\x04" + acked(48)))]
+    (report,) = fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)])
+    assert report.dialects == ("knet-2010", "knet-2.x")
+    assert report.messages[1]["PacketAck"] == 1
+
+
+def test_a_server_that_was_taken_for_one_of_2010_is_known_by_its_acknowledgements() -> None:
+    """It acknowledges only after the sample, which has bare headers as well."""
+    rows = []
+    for n in range(48, 112, 2):
+        rows += [(0, built(n, b"\x3dsome", reliable=n)), (1, built(n + 1, b"\x03" + acked(n)))]
+    rows[2::8] = [(0, built(50 + n, reliable=None)) for n in range(0, 64, 8)]
+    (report,) = fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)])
+    assert report.dialects == ("knet-2010", "knet-2010")
+    rows += [(0, built(112 + n, b"\x04" + acked(49 + n))) for n in range(2)]
+    (report,) = fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)])
+    assert set(report.dialects) == {"knet-2010", "knet-2.x"}
+
+
+def test_bare_headers_do_not_hide_a_conversation() -> None:
+    rows = []
+    for n in range(20):
+        rows += [(1, built(9 + 2 * n, b"\x3dsome", reliable=n)), (1, built(10 + 2 * n))]
+        rows += [(1, built(10 + 2 * n))]
+        rows += [(0, built(30 + n, b"\x04" + acked(9 + 2 * n)))] if n % 2 else []
+    sample = [(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)]
+    claim = PROTOCOL.recognise(sample, "udp", final=True)
+    assert claim is not None
+    assert claim.dialects[0] == "knet-2.x"
+
+
 def test_a_client_of_2010_and_a_later_server() -> None:
     rows = [
         (0, bytes(8)),
@@ -472,6 +512,16 @@ def test_a_client_of_2010_and_a_later_server() -> None:
     assert report.dialects == ("knet-2010", "knet-2.x")
     assert report.messages[0] == {"PingRequest": 1, "PacketAck": 1}
     assert "knet-dialect-revised" not in report.codes
+
+
+def test_a_network_copy_of_a_connect_datagram_takes_no_number() -> None:
+    """Five bytes parse as a header with a reliable number and no messages."""
+    for at in (1, 2):
+        rows = opened(b"hello", *((0, built(3 + n, b"\x14some", reliable=n)) for n in range(9)))
+        rows.insert(at, (0, rows[at - 1][1] + 1, b"hello"))
+        (report,) = fed(rows)
+        sent = next(one for one in report.spaces if one.direction == 0 and one.space == "datagram")
+        assert (sent.units, sent.duplicates, sent.first_seq, sent.never_seen) == (11, 0, 1, 0)
 
 
 def opened(connect: bytes, *more: tuple[int, bytes]) -> list[tuple[int, int, bytes]]:

@@ -88,7 +88,9 @@ class Knet(Protocol):
     def initial_hints(self, claim: Claim) -> Hints:
         """Return the hints of a new connection; the claim may know its first datagram."""
         hints = super().initial_hints(claim)
-        return Hints(hints.dialects, DecoderState(Phase.CONNECT_FIRST)) if claim.attempt else hints
+        phase = Phase.CONNECT_FIRST if claim.attempt else Phase.START
+        undecided = claim.doubtful[::-1] if claim.client == 1 else claim.doubtful
+        return Hints(hints.dialects, DecoderState(phase, undecided=undecided))
 
     def for_layers(self, extra: Any) -> Any:
         """Return what tells layers whether a datagram is a connect datagram."""

@@ -53,7 +53,7 @@ class Reader:
     """How to read one dialect."""
 
     __slots__ = ("control", "controls", "datagram", "dialect", "first_id", "legacy", "message",
-                 "odd", "types")  # fmt: skip
+                 "odd", "telling", "types")  # fmt: skip
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -74,6 +74,10 @@ class Reader:
         """Type of each message ID of one byte."""
         self.first_id = FIRST_IDS[dialect]
         """First PacketID of a sender."""
+        self.telling = 4 if legacy else 0
+        """Message ID that only the other dialect gives a control message: 2.x its PacketAck, 2010
+        its ping. Section 4.1.
+        """
 
 
 READERS: Final = {dialect: Reader(dialect) for dialect in DIALECTS}
@@ -129,6 +133,8 @@ class _Datagram:
             self.in_order += 1
             if is_reliable:
                 self.ordered.append(self.base + delta)
+        if message_id == self.reader.telling and not is_reliable:
+            _tell(content, self.reader, self.direction, self.hints, self.events)
 
     def _add(self, type_: str, delta: int | None, content: bytes) -> None:
         if delta is None:
@@ -246,24 +252,47 @@ def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Eve
     is_other = len(content) == 1 + CONTROL_SIZES[PING_REPLY] if legacy else (
         len(content) == 1 + CONTROL_SIZES[PACKET_ACK] and not content[3] & 0xC0
     )
-    state: DecoderState = hints.extra or DecoderState()
     if not is_other or dialect == SPECIFICATION:
         flow_control(content, dialect, events)
         return
+    # What it answers is no proof of the dialect, but without it the peer's datagrams seem lost.
+    control(PING_REPLY if legacy else PACKET_ACK, content, (0, None), direction, hints, events)
+    if not _contradict(direction, hints, events):
+        flow_control(content, dialect, events)
+
+
+def _tell(
+    content: bytes, reader: Reader, direction: int, hints: Hints, events: list[Event]
+) -> None:
+    """Add what a message of the application means that has the number and form of the other
+    dialect's control message, if the sender's dialect was assumed. Section 4.1.
+    """
+    state: DecoderState | None = hints.extra
+    kind = PACKET_ACK if reader.legacy else PING_REQUEST
+    fits = len(content) == 1 + CONTROL_SIZES[kind] and not (reader.legacy and content[3] & 0xC0)
+    if fits and state is not None and state.undecided[direction]:
+        control(kind, content, (0, None), direction, hints, events)
+        _contradict(direction, hints, events)
+
+
+def _contradict(direction: int, hints: Hints, events: list[Event]) -> bool:
+    """Count a control message that only the other dialect numbers so; return whether that dialect
+    is assumed from here on.
+    """
+    state: DecoderState = hints.extra or DecoderState()
+    dialect = hints.dialects[direction]
     seen = list(state.contradictions)
     seen[direction] += 1
     dialects = list(hints.dialects)
-    # What it answers is no proof of the dialect, but without it the peer's datagrams seem lost.
-    control(PING_REPLY if legacy else PACKET_ACK, content, (0, None), direction, hints, events)
-    if seen[direction] < _MIN_CONTRADICTIONS:
-        flow_control(content, dialect, events)
-    else:
-        dialects[direction] = "knet-2.x" if legacy else LEGACY
+    revised = seen[direction] >= _MIN_CONTRADICTIONS
+    if revised:
+        dialects[direction] = "knet-2.x" if dialect == LEGACY else LEGACY
         seen[direction] = 0
         text = f"reads as {dialects[direction]} from here on, not as {dialect}"
         events.append((Ev.NOTE, "knet-dialect-revised", text))
     learned = state.replace(contradictions=(seen[0], seen[1]))
     events.append((Ev.HINTS, Hints((dialects[0], dialects[1]), learned)))
+    return revised
 
 
 def flow_control(content: bytes, dialect: str, events: list[Event]) -> None:

@@ -62,7 +62,7 @@ def learn(messages: list[Candidate], direction: int, hints: Hints) -> Hints:
     ends = examined >= MAX_EXAMINED or (foreign >= MAX_FOREIGN and not evidence)
     learned = DecoderState(
         Phase.OPEN if ends else state.phase, state.disconnect, evidence, examined, foreign,
-        state.first_checksum, state.contradictions,
+        state.first_checksum, state.contradictions, state.undecided, state.connect,
     )  # fmt: skip
     return Hints(hints.dialects, learned)
 

@@ -60,18 +60,15 @@ _MAX_STREAM_OCTETS: Final = 128 * 1024
 """Stream bytes that are examined per direction."""
 _PING_NS: Final = int(PING_MS * 1_000_000)
 _MIN_TIMED: Final = 3
-"""Pings and replies in this interval that prove a stream of which one side was captured."""
+"""Pings and replies in it that prove a stream of which one side was captured."""
 _PINGS: Final = (b"\x02\x01", b"\x02\x02")
 """Length and message ID of a ping and of its reply in a stream."""
 _ACK_WINDOW_NS: Final = 1_000_000_000
 """Time within which a PacketAck follows the datagram that it names."""
 _MIN_OCTETS: Final = 3
 """Size of a datagram's header, bytes."""
-
-
 _MAX_KNOWN: Final = 1472
-"""Datagrams up to this size are remembered with what they say, bytes: those of an Ethernet frame.
-"""
+"""Datagrams up to this size, in bytes, are remembered with what they say: an Ethernet frame's."""
 _Facts = tuple[int, bool, bool, int | None, int, list[tuple[str, bytes]]]
 """What a datagram says, as arguments of `_Datagram`."""
 
@@ -123,15 +120,15 @@ class _Side:
 class _Both:
     """The datagrams of both sides, each read in its own dialect."""
 
-    __slots__ = ("datagrams", "doubtful", "odd", "readers")
+    __slots__ = ("datagrams", "doubtful", "follows", "odd", "readers")
 
     def __init__(
         self, readers: tuple[Reader, Reader], datagrams: list[_Datagram],
-        odd: list[tuple[int, int, bytes]], doubtful: tuple[bool, bool],
+        odd: list[tuple[int, int, bytes]], doubtful: tuple[bool, bool], *, follows: bool,
     ) -> None:  # fmt: skip
-        self.readers = readers
-        self.datagrams = datagrams
-        self.odd = odd
+        self.readers, self.datagrams, self.odd = readers, datagrams, odd
+        self.follows = follows
+        """Whether a side is read as 2010 only because the other one speaks it."""
         self.doubtful = doubtful
         """Sides that fit both dialects equally well."""
 
@@ -154,8 +151,11 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
     if found is None:
         return None
     claim = _judge(found, len(sample), final=final)
-    if claim is not None and claim.client is not None:
+    if claim is None:
+        return None
+    if claim.client is not None:
         _set_attempt(claim, found, final=final)
+    claim.waits |= found.follows and not final  # a ping or PacketAck of that side will tell
     return claim
 
 
@@ -171,16 +171,19 @@ def _dialects(sample: Sequence[Sample]) -> _Both | None:
             doubtful[side] = _fit(second) == _fit(found)
             if _fit(second) > _fit(found):
                 chosen[side] = second
+    follows = False
     for side, alternative in enumerate(alternatives):
         # A side that fits both dialects speaks that of the other side.
-        follows = doubtful[side] and not doubtful[1 - side]
-        if alternative is not None and follows and chosen[1 - side].reader is legacy:
+        may_follow = doubtful[side] and not doubtful[1 - side]
+        if alternative is not None and may_follow and chosen[1 - side].reader is legacy:
             chosen[side] = alternative
-    datagrams = sorted(chosen[0].datagrams + chosen[1].datagrams, key=_position)
+            follows = bool(alternative.datagrams)
+    datagrams = sorted(chosen[0].datagrams + chosen[1].datagrams, key=lambda one: one.position)
     if not datagrams:
         return None
     odd = sorted(chosen[0].odd + chosen[1].odd)
-    return _Both((chosen[0].reader, chosen[1].reader), datagrams, odd, (doubtful[0], doubtful[1]))
+    readers = chosen[0].reader, chosen[1].reader
+    return _Both(readers, datagrams, odd, (doubtful[0], doubtful[1]), follows=follows)
 
 
 def _side(sample: Sequence[Sample], side: int, reader: Reader) -> _Side:
@@ -203,10 +206,6 @@ def _side(sample: Sequence[Sample], side: int, reader: Reader) -> _Side:
 def _fit(side: _Side) -> tuple[int, int]:
     """Return a measure of how well a dialect fits a side."""
     return len(side.datagrams), side.signs
-
-
-def _position(found: _Datagram) -> int:
-    return found.position
 
 
 def _set_attempt(claim: Claim, found: _Both, *, final: bool) -> None:
@@ -295,9 +294,8 @@ def _control(message: tuple[Any, ...], reader: Reader) -> tuple[str, bytes] | tu
 
 def _judge(found: _Both, size: int, *, final: bool) -> Claim | None:
     """Return the claim that a sample of `size` datagrams supports."""
-    score, client = 0, None
+    score, client, roles = 0, None, "protocol"
     reasons: list[str] = []
-    roles = "protocol"
     for rule in (_opening, _acknowledged, _conversation):
         rule_score, reason, who = rule(found, size)
         if rule_score:
@@ -354,8 +352,7 @@ def _opening(found: _Both, size: int) -> tuple[int, str, int | None]:
 
 def _acknowledged(found: _Both, size: int) -> tuple[int, str, int | None]:
     """Look for PacketAcks that name reliable datagrams of the other side soon after their time."""
-    # Two thirds of the sample must be consistent, because a single ack may be coincidence.
-    if 3 * len(found.datagrams) < 2 * size:
+    if not _mostly_consistent(found, size):
         return 0, "", None
     sent = {(one.side, one.number): one.time_ns for one in found.datagrams if one.reliable}
     named = 0
@@ -367,6 +364,13 @@ def _acknowledged(found: _Both, size: int) -> tuple[int, str, int | None]:
     if named and _rising(found.datagrams):
         return ACKNOWLEDGED, f"{named} PacketAcks name datagrams of the other side", None
     return 0, "", None
+
+
+def _mostly_consistent(found: _Both, size: int) -> bool:
+    """Return whether two thirds of the sample are consistent: a single ack may be coincidence."""
+    # A bare header neither proves nor contradicts anything: its messages have become out of date.
+    bare = sum(len(one[2]) == _MIN_OCTETS and one[2][0] < 0x40 for one in found.odd)  # noqa: PLR2004 - no flag
+    return 3 * len(found.datagrams) >= 2 * (size - bare)
 
 
 def _conversation(found: _Both, size: int) -> tuple[int, str, int | None]:
@@ -454,7 +458,7 @@ def _numbered(found: _Both, size: int) -> tuple[int, str]:
 
     Needs no control messages, so it can prove a flow with only messages of an application.
     """
-    if 3 * len(found.datagrams) < 2 * size or not _rising(found.datagrams):
+    if not _mostly_consistent(found, size) or not _rising(found.datagrams):
         return 0, ""
     last: list[_Datagram | None] = [None, None]
     continued, others = 0, 0

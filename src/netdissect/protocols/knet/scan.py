@@ -84,6 +84,7 @@ def _start(values: Values | None, payload: bytes, direction: int, hints: Hints) 
         if payload != NULL_CONNECT:
             text = payload[:_MAX_CONNECT_PAYLOAD].hex()
             events.append((Ev.IDENTITY, "connect_payload", text))
+        hints = Hints(hints.dialects, hints.extra.replace(connect=payload))
         return _update(events, hints, phase=Phase.PENDING)
     events = _events(values, payload, direction, hints)
     if _is_first(values, direction, hints):
@@ -95,7 +96,7 @@ def _start(values: Values | None, payload: bytes, direction: int, hints: Hints) 
 def _pending(values: Values | None, payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Handle a datagram while the server has not answered. Sections 5.1 and 5.6."""
     if not direction:
-        if payload == NULL_CONNECT:
+        if payload in (NULL_CONNECT, hints.extra.connect):
             return []
         events = _events(values, payload, direction, hints)
         if values is not None and hints.extra.first_checksum is None:
@@ -115,6 +116,10 @@ def _identifying(
     values: Values | None, payload: bytes, direction: int, hints: Hints
 ) -> list[Event]:
     """Handle a datagram, and look for the application in its messages."""
+    if not direction and payload == hints.extra.connect:
+        # Before the client's first message, it can only be a copy.
+        known = values is None or hints.extra.first_checksum is not None
+        return _unreadable(payload, direction, hints) if known else []
     if values is None:
         return _unreadable(payload, direction, hints)
     if not direction and _begins_as_of_2010(values, hints):
@@ -134,6 +139,11 @@ def _identifying(
     return parts_last([*events, (Ev.HINTS, learned)])
 
 
+def _is_message_datagram(payload: bytes) -> bool:
+    """Return whether the bytes parse as a datagram of messages in the usual dialect."""
+    return READERS[_UNDECIDED].datagram(payload, 0, len(payload)) is not None
+
+
 def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Handle a datagram on a live connection that is no well-formed message datagram."""
     if direction or not payload:
@@ -141,6 +151,8 @@ def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     state: DecoderState = hints.extra
     if payload == NULL_CONNECT:
         events: list[Event] = [(Ev.NOTE, "knet-connect-again", "eight zero bytes")]
+    elif payload == state.connect and _is_message_datagram(payload):
+        events = []  # it changes nothing for its receiver
     else:
         events = malformed(payload, direction, hints)
     if state.phase != Phase.RECONNECTING:

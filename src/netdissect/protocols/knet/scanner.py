@@ -50,7 +50,7 @@ _SPACES: Final = ("datagram", "reliable")
 class _Form:
     """The message IDs of one byte in a dialect."""
 
-    __slots__ = ("ack", "control", "indices", "ping", "reader", "reply")
+    __slots__ = ("ack", "control", "indices", "ping", "reader", "reply", "telling")
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -62,6 +62,7 @@ class _Form:
         self.ping: i64 = reader.types.index(PING_REQUEST)
         self.reply: i64 = reader.types.index(PING_REPLY)
         """Message IDs of control messages."""
+        self.telling: i64 = reader.telling
 
 
 _FORMS: Final = {dialect: _Form(reader) for dialect, reader in READERS.items()}
@@ -76,8 +77,9 @@ class KnetScanner(Scanner):
     to `scan`. A test compares the two on every datagram.
     """
 
-    __slots__ = ("_count", "_direction", "_first", "_form", "_hints", "_identifying", "_in_order",
-                 "_knows_first", "_parts", "_ready", "_same", "_uniform")  # fmt: skip
+    __slots__ = ("_connect", "_count", "_direction", "_first", "_form", "_hints", "_identifying",
+                 "_in_order", "_knows_first", "_parts", "_ready", "_same",
+                 "_uniform")  # fmt: skip
 
     def __init__(self, direction: int) -> None:
         super().__init__(_TYPES, _SPACES)
@@ -91,6 +93,8 @@ class KnetScanner(Scanner):
         """Whether the application is being found out."""
         self._knows_first = False
         """Whether the client's first message datagram was seen."""
+        self._connect: bytes | None = None
+        """The client's connect datagram."""
 
         # The results of the first pass over a datagram.
         self._first: i64 = 0
@@ -111,7 +115,8 @@ class KnetScanner(Scanner):
         if hints is not self._hints:
             self._update(hints)
         size: i64 = len(payload)
-        if not self._ready or size < 5 or size > LARGEST_SENT:  # noqa: PLR2004 - header and message
+        known_connect = self._identifying and payload == self._connect
+        if not self._ready or size < 5 or size > LARGEST_SENT or known_connect:  # noqa: PLR2004 - header and message
             return scan(payload, self._direction, hints)
         reader = self._form.reader
         head: i64 = payload[0]
@@ -154,6 +159,7 @@ class KnetScanner(Scanner):
         self._identifying = phase == _IDENTIFYING and dialect != SPECIFICATION
         self._ready = self._identifying or phase == _OPEN
         self._knows_first = state is not None and state.first_checksum is not None
+        self._connect = None if state is None or self._direction else state.connect
 
     def _check(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
         self, payload: bytes, position: i64, size: i64
@@ -203,7 +209,7 @@ class KnetScanner(Scanner):
                     if flags & (_RELIABLE | _START):
                         return False
                     if message_id == form.ack:
-                        # The PacketID in an ack has 22 bits: the upper two of its bytes are clear.
+                        # The PacketID in an ack has 22 bits.
                         if after - start != _ACK_OCTETS or payload[start + 3] > 0x3F:  # noqa: PLR2004
                             return False
                     elif message_id not in (form.ping, form.reply) or (
@@ -212,12 +218,12 @@ class KnetScanner(Scanner):
                         return False
                     # Only the application requests an order; control messages have the bit as well.
                     flags = 0
+                elif message_id == form.telling and not flags & _RELIABLE:
+                    return False
                 if flags & _IN_ORDER and not flags & _FRAGMENT:
                     in_order += 1
             if flags & _RELIABLE and message_id != same:
-                same = _NONE
-                if count == 1 and message_id <= _MAX_SHORT:
-                    same = message_id
+                same = message_id if count == 1 and message_id <= _MAX_SHORT else _NONE
             total += 1
             position = after
         if parts:

@@ -55,11 +55,16 @@ class DecoderState:
     """CRC-32 of the client's first message datagram: a copy of it opens no new connection."""
     contradictions: tuple[int, int]
     """Control messages of each direction that only another dialect numbers in this way."""
+    undecided: tuple[bool, bool]
+    """Directions that fitted several dialects when the flow was recognised."""
+    connect: bytes | None
+    """The client's connect datagram: a copy of it is none of its numbered datagrams."""
 
     def __init__(
         self, phase: int = Phase.START, disconnect: tuple[int, int, int | None] | None = None,
         evidence: int = 0, examined: int = 0, foreign: int = 0, first_checksum: int | None = None,
-        contradictions: tuple[int, int] = (0, 0),
+        contradictions: tuple[int, int] = (0, 0), undecided: tuple[bool, bool] = (False, False),
+        connect: bytes | None = None,
     ) -> None:  # fmt: skip
         self.phase = phase
         self.disconnect = disconnect
@@ -68,10 +73,13 @@ class DecoderState:
         self.foreign = foreign
         self.first_checksum = first_checksum
         self.contradictions = contradictions
+        self.undecided = undecided
+        self.connect = connect
 
     def replace(
         self, phase: int | None = None, disconnect: tuple[int, int, int | None] | None = None,
         first_checksum: int | None = None, contradictions: tuple[int, int] | None = None,
+        connect: bytes | None = None,
     ) -> DecoderState:  # fmt: skip
         """Return a copy in which the arguments that are not None replace the attributes."""
         return DecoderState(
@@ -82,6 +90,8 @@ class DecoderState:
             self.foreign,
             self.first_checksum if first_checksum is None else first_checksum,
             contradictions or self.contradictions,
+            self.undecided,
+            self.connect if connect is None else connect,
         )
 
     @property
