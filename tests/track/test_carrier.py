@@ -255,6 +255,23 @@ def test_another_datagram_with_a_used_number_is_a_collision() -> None:
     assert (inner.units, inner.duplicates) == (2, 0)
 
 
+def test_of_two_senders_with_the_same_numbers_the_network_copies_are_known() -> None:
+    """A number that each of them has used shows a copy; one that only one has used may be either."""
+    lane, _ = lanes()
+    for number in (1, 2, 3):
+        send(lane, number, 2 * number, 2, number, b"one%d" % number)
+        send(lane, number, 2 * number, 2, number, b"two%d" % number)
+    outer, inner = spaces(lane)
+    assert (outer.collisions, outer.repeats.duplicates) == (3, 0)
+    before = inner.repeats.retransmissions
+    send(lane, 3, 6, 2, 4, b"two3")
+    assert (outer.repeats.duplicates, inner.repeats.duplicates) == (1, 2)
+    send(lane, 4, 8, 2, 5, b"one4")
+    send(lane, 4, 8, 2, 6, b"one4")
+    assert (outer.repeats.undecided, inner.repeats.undecided) == (1, 2)
+    assert (outer.repeats.duplicates, inner.repeats.retransmissions) == (1, before)
+
+
 def test_a_bound_of_the_ranges_is_a_finding(monkeypatch) -> None:
     monkeypatch.setattr(ranges, "MAX_RANGES", 4)
     made, anomalies = connection(spaces=(OUTER, INNER))

@@ -15,6 +15,7 @@ from netdissect.track.context import Heard
 from netdissect.track.findings import Findings
 from netdissect.track.ranges import Ranges
 from netdissect.track.recorder import ConnectionRecorder
+from netdissect.track.repeats import FINDING
 from netdissect.track.space import Space
 from netdissect.track.strays import FORGED
 from netdissect.track.unit import Carried, Unit
@@ -103,7 +104,7 @@ class CarriedSpace(Space):
             recorder.counted and (wire_seq & numbers.mask) + count <= numbers.modulus
         )
         # Copies, late messages and strays are not alike, so each message is classified on its own.
-        if not together or not 0 < ahead <= self.context.rule.reach or by.copied:
+        if not together or not 0 < ahead <= self.context.rule.reach or by.copied is not False:
             for index in range(count):
                 type_ = same if types is None else types[index]
                 self.unit(wire_seq + index, None, None, type_, frame, time_ns)
@@ -145,7 +146,7 @@ class CarriedSpace(Space):
 
     def ordered(self, asked: list[int], frame: i64, time_ns: i64) -> None:
         """Process the numbers of the next messages that ask to be delivered in order."""
-        if self._by.copied or self._by.stale:
+        if self._by.stale:
             return  # the receiver ignores the datagram
         numbers = self.numbers
         # Before the first message, no number can be called far.
@@ -286,7 +287,7 @@ class CarriedSpace(Space):
         recorded = self.recorder is not None
         entry = self.store.outstanding.find(seq)
         # A network copy changes no message, so that its run is split only to list the copy.
-        if (recorded or not copied) and entry is None and self._open:
+        if (recorded or copied is False) and entry is None and self._open:
             self._explode(seq)
             entry = self.store.outstanding.find(seq)
         if self.recorder is not None:
@@ -297,9 +298,12 @@ class CarriedSpace(Space):
                 )
             else:
                 self.recorder.late_copy(self.context, seq, copied, None, frame, time_ns, due)
-        if copied:
-            self.repeats.duplicates += 1
-            self.context.findings.add("duplicate", frame, time_ns, self.direction)
+        if copied is not False:
+            if copied:
+                self.repeats.duplicates += 1
+            else:
+                self.repeats.undecided += 1
+            self.context.findings.add(FINDING[copied], frame, time_ns, self.direction)
             return
         self.repeats.retransmissions += 1
         self.context.findings.add("retransmission", frame, time_ns, self.direction)

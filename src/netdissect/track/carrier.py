@@ -18,6 +18,7 @@ from netdissect.track.numbers import Numbers
 from netdissect.track.outcomes import record_dropped
 from netdissect.track.ranges import Recent
 from netdissect.track.recorder import ConnectionRecorder, SpaceRecorder
+from netdissect.track.repeats import FINDING
 from netdissect.track.space import Space
 from netdissect.track.strays import Stray, Strays
 from netdissect.track.unit import Unit
@@ -73,9 +74,10 @@ class CarrierSpace(Space):
 
     __slots__ = (
         "_acked_ns", "_before", "_began_ns", "_busiest", "_delivered_unread", "_first_ns", "_gaps",
-        "_guard_ns", "_in_window", "_latest_ns", "_marks", "_paused_ns", "_quiet_ns", "_resumed_ns",
-        "_timeout_ns", "_window_ns", "collisions", "copied", "current_number", "ignored",
-        "late_acks", "refused", "requested_rate", "restarts", "reverse", "stale", "wanted",
+        "_guard_ns", "_in_window", "_latest_ns", "_marks", "_other_marks", "_paused_ns",
+        "_quiet_ns", "_resumed_ns", "_timeout_ns", "_window_ns", "collisions", "copied",
+        "current_number", "ignored", "late_acks", "refused", "requested_rate", "restarts",
+        "reverse", "stale", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -87,8 +89,8 @@ class CarrierSpace(Space):
         """The datagrams of the other direction, which carry the acknowledgements for these."""
         self.current_number: i64 = 0
         """Extended number of the current datagram."""
-        self.copied = False
-        """Whether the current datagram is a network copy."""
+        self.copied: bool | None = False
+        """Whether the current datagram is a network copy; None = unknown."""
         self.stale = False
         """Whether the receiver ignores the current datagram, because it knows its number."""
         self.late_acks = 0
@@ -96,15 +98,16 @@ class CarrierSpace(Space):
         self.ignored = 0
         """Acknowledgements in datagrams that are ignored."""
         self.restarts = 0
-        self.refused = 0
-        """Datagrams that are ignored for a number of an earlier epoch."""
-        self.collisions = 0
-        """Datagrams with the number of another one, and other content."""
+        self.refused = self.collisions = 0
+        """Datagrams that are ignored for a number of an earlier epoch, and those with the number of
+        another one, and other content.
+        """
         self.wanted: i64 = 0
         """Datagrams, including copies, that ask for an acknowledgement."""
         self._quiet_ns = 0
         """Time of the datagram before the newest stray."""
-        self._marks = DatagramHashes()
+        self._marks, self._other_marks = DatagramHashes(), DatagramHashes()
+        """The first datagram of each number, and the newest other one: that of a second sender."""
         self.strays = _CarrierStrays(
             self.context, self.numbers, self.store, self.recorder, self._marks
         )
@@ -313,14 +316,15 @@ class CarrierSpace(Space):
             known = self._marks.knows(seq)
             if not known:
                 context.hit("MAX_MARKS")
-            same = not known or self._marks.has(seq, mark)
-            if same and (not known or self.collisions <= self.repeats.duplicates):
-                self._copy(seq, frame, time_ns)
-            elif same:
-                # If most datagrams with equal numbers differ, equal ones may be coincidence.
-                self._lone(seq, mark, frame, time_ns)
+            both = self._other_marks.knows(seq)
+            if not known or self._marks.has(seq, mark) or self._other_marks.has(seq, mark):
+                # If most datagrams with equal numbers differ, there are two senders. They may send
+                # the same, unless this number is known to carry something else for each of them.
+                told = not known or both or self.collisions <= self.repeats.duplicates
+                self._copy(seq, frame, time_ns, made=True if told else None)
             else:
                 self.collisions += 1
+                self._other_marks.keep(seq, mark)
                 self._lone(seq, mark, frame, time_ns)
                 context.find(
                     "number-reused", frame, time_ns, self.direction,
@@ -334,13 +338,16 @@ class CarrierSpace(Space):
         context.findings.add("out-of-order", frame, time_ns, self.direction)
         return False
 
-    def _copy(self, seq: int, frame: i64, time_ns: i64) -> None:
-        """Count a copy that the network has made."""
-        self.repeats.duplicates += 1
-        self.copied = True
-        self.context.findings.add("duplicate", frame, time_ns, self.direction)
+    def _copy(self, seq: int, frame: i64, time_ns: i64, *, made: bool | None) -> None:
+        """Count a copy that the network has made, or perhaps (None) another sender."""
+        if made:
+            self.repeats.duplicates += 1
+        else:
+            self.repeats.undecided += 1
+        self.copied = made
+        self.context.findings.add(FINDING[made], frame, time_ns, self.direction)
         if self.recorder is not None:
-            self.recorder.late_copy(self.context, seq, True, None, frame, time_ns, time_ns)
+            self.recorder.late_copy(self.context, seq, made, None, frame, time_ns, time_ns)
 
     def _known_before(self, wire_seq: int) -> bool:
         """Return whether a datagram of an earlier epoch had this number."""
