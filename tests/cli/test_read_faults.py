@@ -73,6 +73,27 @@ def test_a_cut_capture_is_named_whoever_reads_it(words: list[str], tmp_path: Pat
     assert f"{path} is cut short at offset 4929" in result.stderr
 
 
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="takes tshark")
+@pytest.mark.parametrize("words", [["verify"], ["sniff", "--backend", "tshark", "-r"]])
+@pytest.mark.parametrize(("damage", "status"), [("cut", 6), ("size", 6), ("text", 3), ("none", 3)])
+def test_tshark_reads_a_damaged_capture_to_the_same_end(
+    damage: str, status: int, words: list[str], tmp_path: Path
+) -> None:
+    path, octets = tmp_path / "x.pcap", LOSSY.read_bytes()
+    if damage == "cut":
+        path.write_bytes(octets[:3000])
+    elif damage == "size":
+        record = 24
+        for _ in range(50):
+            record += 16 + int.from_bytes(octets[record + 8 : record + 12], "little")
+        path.write_bytes(octets[: record + 8] + b"\xff\xff\xff\xee" + octets[record + 12 :])
+    elif damage == "text":
+        path.write_text("no capture")
+    ended = run(*words, path)
+    assert ended.returncode == status, ended.stderr
+    assert str(path) in ended.stderr
+
+
 def test_a_capture_that_is_cut_to_nothing_while_it_is_read(tmp_path: Path) -> None:
     path = long_copy(tmp_path / "x.pcap")
     with open_capture(path) as reader:

@@ -8,6 +8,7 @@ current folder names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from io import FileIO
 from typing import Any
 
 from netdissect.capture.live.process import Child, message
@@ -32,7 +33,7 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
         path: the file.
         decode_as: tshark's `-d` rules, such as `{"udp.port==2345": "rtp"}`.
 
-    If the file is truncated, the packets before that place are yielded.
+    If the file is cut short or damaged, the packets before that place are yielded.
 
     Raises:
         UsageError: tshark is not installed.
@@ -48,21 +49,35 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
     )
 
     rules = [word for rule, to in (decode_as or {}).items() for word in ("-d", f"{rule},{to}")]
-    try:
-        opened = open_pinned(path)
-    except OSError as error:
-        raise CaptureFileError(f"{path}: {error.strerror}") from error
-    with opened as file:
+    with opened(path) as file:
         child = Child([program, "-l", "-n", "-T", "pdml", *rules, "-r", "-"], file=file)
     try:
         yield from map(packet_from_xml_packet, _packets(child))
         status = child.ended()
         said = child.said()
-        if status and "cut short" not in said:
+        if status and not ended_early(said):
             why = message(said, "tshark") or f"it ended with status {status}"
             raise NetdissectError(f"tshark failed: {why}")
     finally:
         child.close()
+
+
+def opened(path: str) -> FileIO:
+    """Open a file that tshark is to read, which may run as a user who cannot.
+
+    Raises:
+        CaptureFileError: it cannot be opened, or is not the same as before (`pinned_files`).
+
+    """
+    try:
+        return open_pinned(path)
+    except OSError as error:
+        raise CaptureFileError(f"{path}: {error.strerror}") from error
+
+
+def ended_early(said: str) -> bool:
+    """Return whether tshark says that it has read a file up to where it is cut short or damaged."""
+    return "cut short" in said or "damaged or corrupt" in said
 
 
 def _packets(child: Child) -> Iterator[bytes]:

@@ -125,7 +125,8 @@ class LiveSession(Session):
         """Return the exit status: EXIT.CUT_SHORT also if any packet was dropped.
 
         Raises:
-            CaptureFileError: the interface disappeared, or the file could not be written.
+            AccessError: the interface disappeared.
+            CaptureFileError: a file could not be read or written.
 
         """
         error = self.feed.error
@@ -138,7 +139,7 @@ class LiveSession(Session):
         if error is not None:
             raise error
         if self.feed.fault is not None:
-            raise AccessError(self.feed.fault)
+            raise (AccessError if self.feed.live else CaptureFileError)(self.feed.fault)
         status = super().status()
         return EXIT.CUT_SHORT if status == EXIT.DONE and not self.feed.complete else status
 

@@ -180,6 +180,8 @@ class LiveFeed(Closing):
             found.append(f"{self.backend} took {counts.taken:,} packets, {captured:,} arrived here")
         if counts.unread:
             found.append("packets that came before the end are missing: it took too long")
+        if self.info.damage is not None and self.info.truncated_at is None:
+            found.append(self.info.damage)  # tshark does not say at which offset
         if self._sink is not None and self._pump.written != self.packets:
             found.append(f"{self._pump.written:,} of {self.packets:,} packets are in the file")
         if self._show and self._shown + self.own_drops != self.packets:

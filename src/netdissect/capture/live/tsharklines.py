@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from ipaddress import ip_address
 from struct import pack
 
@@ -27,7 +28,7 @@ from netdissect.capture.live.process import (
 )
 from netdissect.capture.live.source import Counts, LiveRequest
 from netdissect.capture.source import READ_OCTETS
-from netdissect.capture.tshark import nanoseconds
+from netdissect.capture.tshark import ended_early, nanoseconds, opened
 from netdissect.model.packets import Frame
 from netdissect.model.reports import CaptureInfo
 from netdissect.system.programs import find
@@ -58,6 +59,7 @@ class TsharkSource(ChildSource):
         Raises:
             AccessError: no right to capture, or no such interface.
             FilterError: tshark rejects the filter.
+            CaptureFileError: the file cannot be opened.
 
         """
         self.live = interface is not None
@@ -74,8 +76,11 @@ class TsharkSource(ChildSource):
             taker = Verdict("dumpcap", find("dumpcap"), True, "")
             self._taker = Child(capture_words(taker, str(interface), request), quiet_s=SETTLE_S)
             self._begin(self._taker, "\0", taker)
-            words = [*_words(backend, None, request)[:-1], "-"]
-        self._child = Child(words, quiet_s=SETTLE_S, source=self._taker, account=account)
+            words = _words(backend, None, request)
+        with nullcontext() if self.live else opened(self._where) as file:
+            self._child = Child(
+                words, quiet_s=SETTLE_S, source=self._taker, file=file, account=account
+            )
         if self.live and self._taker is None:
             self._begin(self._child, _STARTED, backend)
 
@@ -103,7 +108,7 @@ class TsharkSource(ChildSource):
         self._conclude()
 
     def _conclude(self) -> None:
-        """Set the counts and `fault` when tshark has ended.
+        """Set the counts, and `fault` or the damage of the file, when tshark has ended.
 
         Raises:
             NetdissectError: it never captured.
@@ -130,7 +135,10 @@ class TsharkSource(ChildSource):
         if refused or ((status or self.live) and not stopped):
             what = message(said, "tshark") or "tshark has ended"
             where = f"capture on {self._where} ended" if self.live else self._where
-            self.fault = f"{where}: {what}"
+            if not self.live and ended_early(said):
+                self.info.damage = f"{where}: {what}"
+            else:
+                self.fault = f"{where}: {what}"
 
     def _read_lines(self) -> Iterator[bytes]:
         rest = b""
@@ -148,7 +156,7 @@ def _words(backend: Verdict, interface: str | None, request: LiveRequest) -> lis
     for preference in request.preferences:
         words += ["-o", _preference(preference)]
     if interface is None:
-        return [*words, "-r", os.path.abspath(str(request.file))]  # noqa: PTH100 - a text is wanted
+        return [*words, "-r", "-"]
     words += ["-i", interface, "-s", str(request.snap_octets)]
     words += [] if request.promiscuous else ["-p"]
     return [*words, "-f", request.capture_filter] if request.capture_filter else words
