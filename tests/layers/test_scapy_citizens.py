@@ -27,7 +27,7 @@ from netdissect.dissect import choice
 from netdissect.dissect.choice import choose, likeliest, reading_layer
 from netdissect.dissect.engine import dissect
 from netdissect.layers import PROTOCOLS, knet, netplay, riptide, teeworlds
-from netdissect.layers.base import Knowledge, Layer
+from netdissect.layers.base import Knowledge, Layer, make_layer
 from netdissect.layers.binding import is_reader
 from netdissect.layers.expr import E
 from netdissect.layers.fields import Embedded, Items, innermost
@@ -78,6 +78,19 @@ def reads_back(layer: Any) -> None:
         again.clear_cache()
         assert bytes(again) == octets
         assert eval(again.command(), dict(NAMES)) == again  # noqa: S307 - our own
+
+
+def comes_back_as_itself(layer: Any) -> None:
+    """Also the base of many, whose bytes are those of another class, and a class of a user's."""
+    base = type(layer())  # `layer` may only choose among others.
+    fields = [*base.fields_desc, ByteField("users_own", 1)]
+    own = make_layer(globals(), "UserLayer", base, "", fields_desc=fields)
+    for packet in (layer(), own()):
+        pickled = pickle.loads(pickle.dumps(packet))  # noqa: S301 - our own
+        for again in (pickled, copy.copy(packet), copy.deepcopy(packet)):
+            assert type(again) is type(packet)
+            assert bytes(again) == bytes(packet)
+            assert again.fields == packet.fields or again is pickled
 
 
 def keeps_what_it_reads(layer: Any) -> None:
@@ -143,8 +156,8 @@ def is_listed(layer: Any) -> None:
 
 
 CHECKS = (
-    lambda layer: shown(layer()), reads_back, keeps_what_it_reads, draws, refuses_other_kinds, is_listed,
-    is_named, keeps_off_what_follows,
+    lambda layer: shown(layer()), reads_back, comes_back_as_itself, keeps_what_it_reads, draws,
+    refuses_other_kinds, is_listed, is_named, keeps_off_what_follows,
 )  # fmt: skip
 
 

@@ -137,6 +137,11 @@ def _can_write(pkt: Any, field: Any, value: Any) -> bool:
     return True
 
 
+def _read_as(layer: type[Any], octets: bytes) -> Any:
+    """Return a packet of exactly this class."""
+    return type.__call__(layer, octets)
+
+
 _L = TypeVar("_L", bound="Layer")
 Chooser: TypeAlias = Callable[[], tuple[tuple[str, ...], tuple[str, ...]]]
 """Returns the dialects that the bytes of a packet may be in, that of the packet first, and those of
@@ -447,6 +452,15 @@ class Layer(_Base):  # type: ignore[misc]
         """Return deep copies of values, but `raw_packet_cache_fields` itself."""
         kept = fields is self.raw_packet_cache_fields
         return fields if kept else super().copy_fields_dict(fields)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as Scapy does, but as this class: `dispatch_hook` may choose another."""
+        _rebuild, arguments, *state = super().__reduce__()
+        return _read_as, (type(self), *arguments), *state
+
+    def __copy__(self) -> Layer:
+        """Return a copy with the same values; otherwise, `copy.copy` would build and read them."""
+        return self.copy()
 
     def copy(self) -> Layer:
         """Return a deep copy, with the fault, candidates and knowledge of this packet."""
