@@ -31,6 +31,7 @@ from netdissect.fuzz import (
     fuzz_target,
 )
 from netdissect.fuzz.drivers import Driver, driven
+from netdissect.fuzz.drivers.eoudp_form import FORMS as EOUDP_FORMS
 from netdissect.fuzz.drivers.knet import Builder, packet_id, put_packet_id, reliable_base
 from netdissect.fuzz.drivers.netplay import chunked, frames, joined, lines
 from netdissect.fuzz.drivers.riptide import (
@@ -47,6 +48,7 @@ from netdissect.fuzz.drivers.teeworlds import TeeworldsDriver
 from netdissect.fuzz.drivers.teeworlds_form import Opened, chunk_heads, number_chunks
 from netdissect.layers import knet, netplay, riptide, teeworlds
 from netdissect.wire import huffman
+from netdissect.wire.eoudp_names import DISCONNECT
 from netdissect.wire.netplay import split_frame
 from netdissect.wire.teeworlds_forms import FORMS
 
@@ -99,6 +101,33 @@ def test_nobody_there_is_no_session(protocol: str) -> None:
     session = driver_class(protocol).connect(free_target(), timeout=1.0)
     assert session.state == "closed"
     session.close()
+
+
+@pytest.mark.parametrize(
+    ("dialect", "size", "content", "over"),
+    [
+        ("exodia-late", 0, b"", True),
+        # What follows a size of 0 is ignored.
+        ("exodia-late", 0, b"more", True),
+        ("exodia-late", 5, b"more", False),
+        ("exodia-late", 4, b"more", True),
+        # The key event of the first releases.
+        ("exodia-early", 5, b"\1\0\0\0\1", False),
+        ("exodia-early", 0, b"\1\0\0\0\1", True),
+    ],
+)
+def test_a_disconnect_of_eoudp_ends_the_session(
+    dialect: str, size: int, content: bytes, *, over: bool
+) -> None:
+    form = EOUDP_FORMS[dialect]
+    disconnect = bytes(form.layer(cmd=DISCONNECT, size=size)) + content
+    with running("eoudp", dialect) as (target, _server):
+        session = driver_class("eoudp").connect(target, dialect)
+        assert session.ends(disconnect) is over
+        session.send(disconnect)
+        # Others are asked with a CONNECT, which begins a new session.
+        assert not form.by_flag or session.alive(0.5) is not over
+        session.close()
 
 
 SILENT = {

@@ -24,6 +24,7 @@ from netdissect.wire.eoudp_names import (
 INFO_SECONDS = 1.0
 _ACK_OCTETS = 8
 _USUAL = "exodia-late"
+_ENDS = ("CONNECT", "DISCONNECT")
 
 
 class EoudpDriver(Driver):
@@ -68,18 +69,18 @@ class EoudpDriver(Driver):
 
     def ends(self, octets: bytes) -> bool:
         """Return whether this is a DISCONNECT, or a CONNECT: ids start again."""
-        # With content, 0x82 is the key event of v1.0.
-        empty = self._form.is_whole(octets) and len(octets) == self._form.head
-        return empty and octets[0] in (CONNECT, DISCONNECT)
+        content = self._form.content(octets)
+        return content is not None and type_name(self.dialect, octets[0], len(content)) in _ENDS
 
     def handle(self, data: bytes, now: float) -> None:
         """Acknowledge what is important; take note of what is acknowledged."""
         del now
         form = self._form
-        if not form.is_whole(data):
+        content = form.content(data)
+        if content is None:
             self.received["unreadable", self.state] += 1
             return
-        number, command, content = form.number(data), data[0], data[form.head :]
+        number, command = form.number(data), data[0]
         self.answered(type_name(self.dialect, command, len(content)))
         self._newest = number
         if form.is_acknowledged(data):
@@ -133,7 +134,7 @@ class EoudpDriver(Driver):
         number = (self._number + shift.get("sequence", 0)) % form.span
         self._number += step.advance
         form.put_number(data, number)
-        whole = form.is_whole(bytes(data))
+        whole = form.content(bytes(data)) is not None
         if form.by_flag and form.flag is not None and whole and not step.hold and data[0] != ACK:
             # Only flagged messages are acknowledged; as such it is what the server takes anyway.
             data[form.flag] = data[form.flag] or 1

@@ -50,12 +50,14 @@ class Form:
         head = self.layer(cmd=command, timestamp=self._now(), id=number % self.span, **extra)
         return bytes(head if content is None else head / content)
 
-    def is_whole(self, data: bytes) -> bool:
-        """Return whether a datagram passes the size check of real receivers."""
-        return (
-            len(data) >= self.head
-            and int.from_bytes(data[self.size], "big") == len(data) - self.head
-        )
+    def content(self, data: bytes) -> bytes | None:
+        """Return what real receivers take for the content of a datagram; None if they refuse it.
+        They ignore what follows a size of 0.
+        """
+        size = int.from_bytes(data[self.size], "big")
+        if len(data) < self.head or size not in (0, len(data) - self.head):
+            return None
+        return data[self.head :] if size else b""
 
     def number(self, data: bytes) -> int:
         """Return the id of a whole datagram."""

@@ -16,8 +16,8 @@ from netdissect.wire.eoudp_names import (
     COMPONENT_OF,
     CONNECT,
     CONNECT_ACCEPT,
-    DISCONNECT,
     PACKET_INFO,
+    type_name,
 )
 
 
@@ -48,7 +48,8 @@ class EoudpServer(DatagramServer[_Peer]):
     def handle(self, data: bytes, peer: Address, now: float) -> Replies:
         """Return the answers to one datagram; one from a stranger must be a CONNECT."""
         form = self._form
-        if not form.is_whole(data):
+        content = form.content(data)
+        if content is None:
             return []
         if data[0] == CONNECT:
             return self._connect(data, peer, now)
@@ -59,7 +60,6 @@ class EoudpServer(DatagramServer[_Peer]):
         self.delivered += 1
         self._check_length(data)
         number = form.number(data) & 0xFFFFFFFF
-        content = data[form.head :]
         self.event(Event(peer, number, known.newest, 1 << 32, 32, key=content[:8], content=content))
         if 0 < (number - known.newest) % (1 << 32) < 1 << 31:
             known.newest = number
@@ -68,8 +68,7 @@ class EoudpServer(DatagramServer[_Peer]):
             ack = EoudpAck(acked_id=form.number(data))
             replies.append((form.build(known.number, ACK, ack), peer))
             known.number += 1
-        if data[0] == DISCONNECT and len(data) == form.head:
-            # With content it is a key event of v1.0.
+        if type_name(self.dialect, data[0], len(content)) == "DISCONNECT":
             del self._peers[peer]
         return replies
 
