@@ -21,9 +21,8 @@ from netdissect.fuzz.monitors import (
     Monitors,
     ProcessMonitor,
     Verdict,
-    cpu_seconds,
-    resident_octets,
 )
+from netdissect.fuzz.processes import cpu_seconds, resident_octets
 from netdissect.fuzz.watch import Watch
 from netdissect.fuzz.watchers import parse_monitors
 from netdissect.model.errors import UsageError
@@ -34,6 +33,27 @@ TRACES = Path(__file__).parent / "traces"
 
 def process(tmp_path: Path, script: str) -> ProcessMonitor:
     return ProcessMonitor([sys.executable, "-c", script], tmp_path / "target.log")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only there does the kernel see to it")
+def test_the_target_ends_with_a_fuzzer_that_is_killed(tmp_path: Path) -> None:
+    """A run that is resumed starts it again, at the same port."""
+    script = """
+import os, signal, sys
+from pathlib import Path
+from netdissect.fuzz.monitors import ProcessMonitor
+monitor = ProcessMonitor(["sleep", "60"], Path(sys.argv[1]))
+monitor.start()
+print(monitor.pid, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    words = [sys.executable, "-c", script, str(tmp_path / "log")]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    pid, end = int(done.stdout), time.monotonic() + 10
+    while resident_octets(pid) is not None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_exit_is_seen_with_status_and_last_words(tmp_path: Path) -> None:

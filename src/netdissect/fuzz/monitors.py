@@ -20,10 +20,12 @@ from typing import Protocol
 from netdissect.fuzz.crashes import Crash, CrashReader, last_line, without_numbers
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.folder import open_new
+from netdissect.fuzz.processes import cpu_seconds, is_at_work, resident_octets
 from netdissect.fuzz.target import Journal, Target
 from netdissect.model.errors import UsageError, reason
 from netdissect.model.text import quoted
 from netdissect.system.interrupt import undisturbed
+from netdissect.system.parent import tether
 
 NO_ANSWER = "no-answer"
 """Kind of failure: the target has stopped answering."""
@@ -35,6 +37,8 @@ _MOMENT = 0.5
 """... and at least this much if the run is over."""
 EXIT_SECONDS = 2.0
 """Time given to a process that stopped answering to end: writing a core dump takes a while."""
+_DEAF_SECONDS = 60.0
+"""More time for a process that has closed its port, as long as it is at work."""
 _LINE_LIMIT = 1 << 16
 _MEBI = 1 << 20
 _BEFORE, _BEHIND = 2, 60
@@ -54,8 +58,6 @@ _IN_A_ROW = 3
 """Consecutive measurements beyond a limit that make a failure: one may be due to this machine."""
 _CPU_WINDOW = 1.0
 """Seconds over which processor usage is averaged."""
-_CPU_FIELDS = (13, 14)
-"""Indices of utime and stime in /proc/PID/stat, from 0. Source: proc(5)."""
 _LAST_WORDS = 8 * 1024
 """A stack trace explains the end of the process if at most this much output follows it, in bytes.
 """
@@ -173,6 +175,8 @@ class ProcessMonitor(Monitor):
                     stdout=self._log,
                     stderr=subprocess.STDOUT,
                     env={**_TRACING, **os.environ, **self.environment},
+                    # Else it would keep its port from a run that is resumed.
+                    preexec_fn=tether(),  # noqa: PLW1509 - this process has no threads
                 )
         except OSError as error:
             raise UsageError(f"cannot run {quoted(self.command[0])}: {error.strerror}") from error
@@ -207,9 +211,15 @@ class ProcessMonitor(Monitor):
             return Verdict("report", crash.text, crash.kind)
         return self._exit() if ended else None
 
-    def died(self) -> Verdict | None:
-        """Return the same as `check`, after waiting for a process that is about to end."""
+    def died(self, *, deaf: bool = False) -> Verdict | None:
+        """Return the same as `check`, after waiting for a process that is about to end; longer if
+        it is `deaf` and at work, since a busy machine may let it end only after many seconds.
+        """
         self._wait(self.exit_seconds)
+        limit = time.monotonic() + _DEAF_SECONDS
+        while deaf and time.monotonic() < limit and is_at_work(self.pid):
+            if self._left() <= 0 or self._wait(_TURN_SECONDS):
+                break
         return self.check()
 
     def _wait(self, seconds: float) -> bool:
@@ -468,14 +478,15 @@ class Monitors:
         for monitor in self._all:
             monitor.settled()
 
-    def check(self, *, gone: bool = False) -> Verdict | None:
+    def check(self, *, gone: bool = False, deaf: bool = False) -> Verdict | None:
         """Return the first failure that any monitor has observed.
 
         Args:
-            gone: nothing listens at the target's port; give its process time to end.
+            gone: the target may be gone; give its process time to end.
+            deaf: nobody listens at its port, not even for a new session.
         """
         if gone and self.process is not None:
-            verdict = self.process.died()
+            verdict = self.process.died(deaf=deaf)
             if verdict is not None:
                 return verdict
         return next((found for each in self._all if (found := each.check()) is not None), None)
@@ -497,28 +508,6 @@ class Monitors:
         for monitor in reversed(self._all):
             monitor.stop()
             monitor.close()
-
-
-def resident_octets(pid: int | None) -> int | None:
-    """Return the resident memory of a process in bytes; None if there is none any more."""
-    try:
-        fields = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
-    except OSError:
-        return None
-    octets = int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
-    # A zombie has no pages left.
-    return octets or None
-
-
-def cpu_seconds(pid: int | None) -> float | None:
-    """Return the processor time of a process in seconds; None if there is none any more."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    # The name may contain anything, and ends at the last parenthesis.
-    fields = [b"", b"", *stat[stat.rfind(b")") + 1 :].split()]
-    return sum(int(fields[at]) for at in _CPU_FIELDS) / os.sysconf("SC_CLK_TCK")
 
 
 def _pid(process: ProcessMonitor | int) -> int | None:

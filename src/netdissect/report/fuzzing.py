@@ -143,8 +143,8 @@ def _box(name: str, x: int, end: int, rows: list[Mapping[str, Any]]) -> list[Htm
     parts = [
         tag("rect", class_="box", x=x, y=_TOP, width=_BOX, height=end - _TOP, rx=4),
         tag("text", name, class_="name", x=x + 10, y=_TOP + 20),
-        tag("text", f"{mutated} of {len(rows)} types mutated", class_="tick", x=x + 10,
-            y=_TOP + 37),
+        tag("text", f"{mutated} of {len(rows)} types mutated" if rows else "nothing sent",
+            class_="tick", x=x + 10, y=_TOP + 37),
     ]  # fmt: skip
     shown = sorted(rows, key=lambda row: (row not in reached, row["type"]))[:_TYPES_SHOWN]
     y = _TOP + _HEAD + 6

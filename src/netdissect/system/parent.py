@@ -1,4 +1,4 @@
-"""Forked processes that end when their parent does, however it ends."""
+"""Processes that end when their parent does, however it ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 
 _DEATH_SIGNAL = 1
 """PR_SET_PDEATHSIG. Source: prctl(2)."""
@@ -16,6 +17,24 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def tether() -> Callable[[], None]:
+    """Return what a new process is to call before it runs another program: it then ends with this
+    one, even if that is killed, where the kernel sees to it.
+    """
+    if sys.platform != "linux":
+        return lambda: None
+    from ctypes import CDLL  # noqa: PLC0415 - few processes have children
+
+    parent, prctl = os.getpid(), CDLL(None).prctl
+
+    def depend() -> None:
+        prctl(_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it had ended before the call
+            os._exit(1)
+
+    return depend
 
 
 class Lifeline:
