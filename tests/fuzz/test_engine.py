@@ -448,6 +448,38 @@ def test_a_server_that_hangs_before_it_ever_answers_has_failed(
     assert finding.count >= 2
 
 
+DEAF_END = """
+import sys, time
+from netdissect.fuzz.servers import make_server, open_listener, serve
+from netdissect.fuzz.servers.base import PlantedBugError
+server = make_server("riptide", bugs=frozenset({"length"}))
+listener = open_listener(server, int(sys.argv[1]))
+try:
+    serve(server, listener)
+except PlantedBugError:
+    listener.close()
+    end = time.monotonic() + 1.5
+    while time.monotonic() < end:
+        pass
+    sys.exit(3)
+"""
+
+
+def test_a_process_that_takes_its_time_to_end_has_failed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has closed its socket before, and a busy machine may let it end only much later."""
+    monkeypatch.setattr(monitors, "EXIT_SECONDS", 0.4)
+    script = tmp_path / "server.py"
+    script.write_text(DEAF_END)
+    target = free_target()
+    report = fuzz_target(
+        "riptide", target, tmp_path / "run", captures=[CLEAN], seed=5, cases=400, failures=2,
+        monitors=[f"exec:{sys.executable} {script} {target.port}"],
+    )  # fmt: skip
+    assert [each.verdict.kind for each in report.findings.values()] == ["exit"]
+
+
 LATE_END = """
 import sys, time
 from netdissect.fuzz.servers import make_server, open_listener, serve

@@ -75,6 +75,32 @@ def test_of_several_suspects_none_is_avoided_before_one_is_confirmed(lethal: Let
     assert masks(lethal) == ["finding payload-underrun"]
 
 
+def test_equally_likely_suspects_are_all_avoided_once_much_is_known(lethal: Lethal) -> None:
+    for number in range(20):
+        lethal.survived(case(WHOLE + bytes(number + 1), f"octets:{'x' * number}"))
+    # One with reserved options.
+    odd = case(bytes.fromhex("000aff000000056c6963650000"), "octets:insert")
+    lethal.killed([case(SHORT), odd], HANG, known=True)
+    assert lethal.expects(case(SHORT, "octets:noise"))
+    assert lethal.expects(odd)
+    # One of them is certain, and explains the failure.
+    lethal.killed([case(OTHER)], HANG, known=True)
+    assert masks(lethal) == ["finding payload-underrun"]
+
+
+def test_what_was_never_survived_waits_for_a_trial(lethal: Lethal) -> None:
+    for number in range(3):
+        lethal.survived(case(WHOLE, f"octets:{'x' * number}"))
+    lethal.survived(Case(0, "octets:flip", (Step(OTHER),), "connecting"))
+    lethal.killed([case(bytes.fromhex("0003000001"))], HANG, known=True)
+    assert not lethal.is_untried(case(WHOLE, "octets:noise"))
+    # Its type was survived, and its finding, but not both in one message.
+    assert lethal.is_untried(case(SHORT))
+    (waiting,) = lethal.untried()
+    assert waiting.steps[0].octets == SHORT
+    assert lethal.untried() == []
+
+
 def test_failures_that_recur_outweigh_a_few_survivors(lethal: Lethal) -> None:
     for mutation in ("octets:flip", "octets:noise", "octets:insert", "order:repeat"):
         lethal.survived(case(WHOLE, mutation))

@@ -22,6 +22,7 @@ from netdissect.fuzz.report import Finding, FuzzReport, kind_key
 from netdissect.fuzz.sessions import Sessions
 from netdissect.fuzz.store import PastRun, Sent, Store
 from netdissect.fuzz.target import Pacer
+from netdissect.fuzz.trials import CALM_SECONDS, Trials
 from netdissect.fuzz.watch import Watch
 from netdissect.model.errors import UsageError
 
@@ -40,10 +41,7 @@ _GRACE_SECONDS = 0.5
 """
 _LOOK_EVERY = 20
 """Cases between two checks of the target."""
-_FRAGILE_CASES = 200
-"""Number of cases after a failure during which the target counts as fragile: it has to answer after
-each of them, so that it is known which of them causes the next one."""
-_CALM_SECONDS = 40.0
+_CHANCE_SECONDS = CALM_SECONDS
 """After this long without a failure, cases that were held back get another chance; then after twice
 as long, and so on."""
 STEP_LIMIT = 12_000
@@ -164,10 +162,11 @@ class Engine:
         self._waiting: deque[Case] = deque()
         """Cases that wait for a session of their own."""
         self._chances: deque[Case] = deque()
-        """Held-back cases that are sent next, after a calm time."""
-        self._calm_seconds = _CALM_SECONDS
+        """Cases of a trial that were held back before."""
+        self._chance_seconds = _CHANCE_SECONDS
         self._chance_at = 0.0
-        """When held-back cases get their next chance, if no failure comes before."""
+        """When cases that are expected to fail get their next chance, if no failure comes before.
+        """
         driver = watch.driver
         self._lethal = Lethal(driver.protocol, watch.dialect, driver.transport)
         """Learns which cases kill the target."""
@@ -178,8 +177,7 @@ class Engine:
         survived."""
         self._suspects: set[bytes] = set()
         """Short mutants that came shortly before a failure."""
-        self._fragile_until = 0
-        """Number of sent cases up to which the target counts as fragile."""
+        self._trials = Trials(time.monotonic())
         self._end = math.inf
         self._sent_at = 0.0
         """When the last case was sent."""
@@ -194,6 +192,7 @@ class Engine:
             UsageError: the target does not accept the first session.
         """
         started = self._sent_at = time.monotonic()
+        self._trials = Trials(started)
         if self._options.duration is not None:
             self._end = started + self._options.duration
         try:
@@ -241,6 +240,7 @@ class Engine:
                 continue
             self._sent_at = time.monotonic()
             self.report.cases += 1
+            self._trials.advance(self._sent_at, 1)
             self._check_if_due(case.number)
             if len(self.report.findings) >= self._options.failures:
                 self.report.ended = "as many kinds of failure as asked for"
@@ -264,13 +264,11 @@ class Engine:
     def _check_if_due(self, number: int) -> None:
         """Every few cases, check the target, extend the corpus and report progress."""
         sent = self.report.cases
-        fragile = sent <= self._fragile_until
-        every = 1 if fragile else _LOOK_EVERY
-        if self._lethal.masks:
-            # As often as leaves half of the time for sending: it shall be known what is lethal.
-            every = min(every, 1 + int(self._watch.reply_seconds * self._options.rate))
+        # In a trial, it shall be known what is lethal.
+        every = 1 if self._trials.trying else _LOOK_EVERY
         last = sent == self._part.cases
-        if last or sent % every == 0 or self._watch.shut_out or self._sessions.is_late:
+        late = self._watch.shut_out or self._sessions.is_late or self._sessions.unread()
+        if last or sent % every == 0 or late:
             self._look(number, certain=last or every < _LOOK_EVERY)
             if self._sessions.held is not None:
                 self._share()
@@ -278,17 +276,23 @@ class Engine:
 
     def _waiting_case(self) -> Case | None:
         """Return the first waiting case if a session is available for it, else None."""
-        if self._waiting and self._sessions.has_room(self._waiting[0].stage):
-            return self._waiting.popleft()
+        while self._waiting and self._sessions.has_room(self._waiting[0].stage):
+            case = self._waiting.popleft()
+            # It may have waited since before what is known now.
+            if not self._is_suspect(case) and not self._is_held_back(case):
+                return case
         return None
 
     def _chance(self) -> Case | None:
-        """Return the next held-back case that gets another chance, if any."""
-        if self._lethal.masks and time.monotonic() >= self._chance_at:
-            self._chances.extend(self._lethal.chances())
-            self._calm_seconds *= 2
-            self._chance_at = time.monotonic() + self._calm_seconds
-        return self._chances.popleft() if self._chances else None
+        """Return the next case that was held back until this trial, if any."""
+        now = time.monotonic()
+        if self._trials.advance(now):
+            self._chances.extend(self._lethal.untried())
+            if self._lethal.masks and now >= self._chance_at:
+                self._chances.extend(self._lethal.chances())
+                self._chance_seconds *= 2
+                self._chance_at = now + self._chance_seconds
+        return self._chances.popleft() if self._chances and self._trials.trying else None
 
     def _next_case(self) -> Case | None:
         """Return the next case that has not been sent yet; None if there seem to be no more."""
@@ -300,10 +304,16 @@ class Engine:
             self._number += 1
             if not self._wanted(case) or self._is_known(case) or self._is_suspect(case):
                 continue
-            if (mask := self._lethal.expects(case)) is None:
+            if not self._is_held_back(case):
                 return case
-            self.report.held_back[mask.signature, mask.text] += 1
         return None
+
+    def _is_held_back(self, case: Case) -> bool:
+        """Return whether a case is expected to fail, or has to wait for a trial."""
+        if (mask := self._lethal.expects(case)) is not None:
+            self.report.held_back[mask.signature, mask.text] += 1
+            return True
+        return self._trials.calm and self._lethal.is_untried(case)
 
     def _is_suspect(self, case: Case) -> bool:
         """Return whether the case sends a short mutant that came shortly before a failure. A target
@@ -333,9 +343,16 @@ class Engine:
             return True
         name = case.mutation.partition(" ")[0].rstrip(",")
         mutated = not options.mutators or any(fnmatchcase(name, each) for each in options.mutators)
-        return mutated and (
-            not options.types
-            or any(fnmatchcase(step.type, each) for step in case.steps for each in options.types)
+        if not mutated or not options.types:
+            return mutated
+        others = [
+            step
+            for step in case.steps
+            if not any(fnmatchcase(step.type, each) for each in options.types)
+        ]
+        # Unchanged messages of other types may stand beside them.
+        return len(others) < len(case.steps) and all(
+            step.octets in self._generator.originals for step in others
         )
 
     def _ready(self) -> bool:
@@ -411,11 +428,12 @@ class Engine:
         held, began = self._sessions.held, time.monotonic()
         while (verdict := self._next_verdict(certain=certain)) is not None:
             known = self._keep(verdict, number)
+            self._watch.hangs |= known and verdict.kind == NO_ANSWER
             if verdict.fatal:
                 self._settle(held.proven_at if held is not None else 0.0)
                 suspects = [case for _sent, _held, case in self._unproven]
                 self._lethal.killed(suspects, verdict.signature, known=known)
-                self._recover()
+                self._recover(known=known)
                 return
         if held is not None and held is not self._sessions.held:
             self._note_end(held)
@@ -472,21 +490,23 @@ class Engine:
             self._sessions.replace(session)
         return verdict
 
-    def _recover(self) -> None:
+    def _recover(self, *, known: bool) -> None:
         self._sessions.close()
         if self._feedback is not None:
             self._feedback.drop()
-        self._fragile_until = self.report.cases + _FRAGILE_CASES
         latest = list(self._steps)[-_SUSPECT_STEPS:]
         octets = {each.step.octets for each in latest if len(each.step.octets) <= _SHORT_OCTETS}
         # Valid messages are in nearly every session, so they are not suspected.
         self._suspects |= octets - self._generator.originals
-        self._waiting = deque(each for each in self._waiting if not self._is_suspect(each))
+        # One of these may have been what the target has failed at: the others are no better.
+        self._chances = deque(each for each in self._chances if not self._lethal.expects(each))
         self._steps.clear()
         self._unproven.clear()
-        self._chance_at = time.monotonic() + self._calm_seconds
         if time.monotonic() < self._end and self._watch.monitors.restart():
             self._sessions.enter()
+        now = time.monotonic()
+        self._chance_at = now + self._chance_seconds
+        self._trials.failed(now, known=known)
 
     def _keep(self, verdict: Verdict, number: int) -> bool:
         """Save a failure; return whether its kind needs no further examples."""

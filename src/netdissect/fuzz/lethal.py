@@ -27,7 +27,12 @@ from netdissect.protocols import registry
 Facts = frozenset[str]
 """What describes a case."""
 
+_MUTATION = "mutation "
+"""Begins the fact that says how a case was made."""
 _SUSPECTS_LIMIT = 64
+_FEW_SUSPECTS = 8
+"""If none of the suspects is more likely than the others, all are avoided, unless there are more of
+them than one for so many survivors."""
 _PAIRED_LIMIT = 16
 """If a case has more facts than this, pairs of them are not considered."""
 _FAILURES_LIMIT = 256
@@ -42,6 +47,11 @@ _PAST_LIMIT = 1000
 """Survived cases remembered before the first failure; their facts are read only after it."""
 _KEPT_LIMIT = 64
 """Maximum number of held-back cases that wait for another chance, ..."""
+_UNTRIED_LIMIT = 200
+"""Maximum number of cases that wait for a trial."""
+_TRIED_LIMIT = 1 << 16
+"""Maximum number of facts, and of pairs of them, that are known to be survived; beyond this,
+everything counts as tried."""
 CHANCES = 8
 """... and how many of them get it at once."""
 
@@ -76,6 +86,8 @@ class Lethal:
         self._failures: deque[tuple[str, list[Facts]]] = deque(maxlen=_FAILURES_LIMIT)
         self._known: set[str] = set()
         self._kept: dict[Facts, Case] = {}
+        self._untried: dict[Facts, Case] = {}
+        self._tried: set[tuple[str, ...]] = set()
         self.masks: list[Mask] = []
         """What is held back."""
 
@@ -84,6 +96,7 @@ class Lethal:
         if not self._failures:
             self._past.append(case)
             return
+        self._try(case)
         facts = self._facts(case)
         if facts not in self._survived and len(self._survived) < _SURVIVORS_LIMIT:
             self._survive(facts)
@@ -101,7 +114,9 @@ class Lethal:
         if known:
             self._known.add(signature)
         while self._past:
-            self._survive(self._facts(self._past.popleft()))
+            case = self._past.popleft()
+            self._try(case)
+            self._survive(self._facts(case))
         found = {self._facts(each) for each in suspects}
         new = [facts for facts in found if not any(facts <= each for each in self._survived)]
         if 0 < len(new) <= _SUSPECTS_LIMIT:
@@ -123,6 +138,32 @@ class Lethal:
         names = list(self._kept)[:CHANCES]
         return [self._kept.pop(name) for name in names]
 
+    def is_untried(self, case: Case) -> bool:
+        """Return whether a case sends a message with a fact, or with two at once, that no message
+        had which the target survived; such cases wait for a trial.
+        """
+        if len(self._tried) >= _TRIED_LIMIT or self._tried.issuperset(self._tries(case)):
+            return False
+        if len(self._untried) < _UNTRIED_LIMIT:
+            self._untried.setdefault(self._facts(case), case)
+        return True
+
+    def untried(self) -> list[Case]:
+        """Return the cases that have waited for a trial."""
+        found, self._untried = list(self._untried.values()), {}
+        return found
+
+    def _try(self, case: Case) -> None:
+        if len(self._tried) < _TRIED_LIMIT:
+            self._tried.update(self._tries(case))
+
+    def _tries(self, case: Case) -> Iterator[tuple[str, ...]]:
+        """Yield the facts of each message of a case, one by one and in pairs."""
+        for step in case.steps:
+            facts = sorted({*self._message(step.octets), case.stage})
+            for count in (1, 2):
+                yield from combinations(facts, count)
+
     def _survive(self, facts: Facts) -> None:
         if facts not in self._survived:
             for each in facts:
@@ -134,13 +175,20 @@ class Lethal:
         masks: dict[Facts, str] = {}
         suspected = self._suspected()
         risk = cache(lambda facts: self._risk(facts, suspected))
-        for signature, suspects in self._failures:
+        # Those with the fewest suspects first: what is certain may explain the others.
+        for signature, suspects in sorted(self._failures, key=lambda each: len(each[1])):
             if signature not in self._known or _shared(masks, suspects):
                 continue
             risks = {facts: risk(facts) for each in suspects for facts in _combinations(each)}
             best = min(risks, key=risks.__getitem__, default=None)
             if best is not None and risks[best] <= 1:
                 masks[best] = signature
+            elif _FEW_SUSPECTS * len(suspects) < len(self._survived):
+                # Any of them may be the reason, so all are held back until a chance clears them.
+                for each in suspects:
+                    own = min(_combinations(each), key=risks.__getitem__)
+                    if not self._survivors_with(own):
+                        masks[own] = signature
         self.masks = [Mask(facts, signature) for facts, signature in masks.items()]
 
     def _suspected(self) -> dict[str, list[int]]:
@@ -159,7 +207,7 @@ class Lethal:
         failure and no survivor has it; two failures outweigh 15 survivors, three outweigh 80.
         """
         failures, survivors = len(self._failures), len(self._survived)
-        survived = reduce(and_, [self._survivors.get(each, 0) for each in facts]).bit_count()
+        survived = self._survivors_with(facts)
         if survived * _EXCESS > survivors:
             # It is common anyway.
             return math.inf
@@ -173,8 +221,11 @@ class Lethal:
             return math.inf
         return float((1 + survived) / caused**4)
 
+    def _survivors_with(self, facts: Facts) -> int:
+        return reduce(and_, [self._survivors.get(each, 0) for each in facts]).bit_count()
+
     def _facts(self, case: Case) -> Facts:
-        facts = {f"mutation {without_numbers(case.mutation.partition(' of ')[0])}"}
+        facts = {f"{_MUTATION}{without_numbers(case.mutation.partition(' of ')[0])}"}
         if case.stage != CONNECTED:
             facts.add(f"state {case.stage}")
         for step in case.steps:
@@ -202,7 +253,7 @@ def _combinations(facts: Facts) -> Iterator[Facts]:
     """Yield the combinations of facts that may explain a failure, shortest first; those of what was
     sent before those of how it was made.
     """
-    sent = sorted(each for each in facts if not each.startswith("mutation "))
+    sent = sorted(each for each in facts if not each.startswith(_MUTATION))
     for count in (1, 2) if len(facts) <= _PAIRED_LIMIT else (1,):
         yield from map(frozenset, combinations(sent, count))
     mutation = facts.difference(sent)

@@ -55,6 +55,9 @@ _BACKLOG_SECONDS = 0.2
 two probes."""
 _REPLY_SECONDS = 0.001
 """Extra time given to a target to react to a mutant before the next message."""
+_UNREAD_SECONDS = 0.5
+"""A target that reads nothing for this long may hang: it is checked at once, so that few cases may
+be the reason."""
 _PAUSE_SECONDS = 1.0
 """Pause after a refused session: targets limit how often an address may connect."""
 
@@ -107,6 +110,11 @@ class Sessions:
         """Whether an answer to the held session is overdue."""
         watch.meanwhile = self._keep
         watch.timed.append(self._pace_by)
+
+    def unread(self) -> bool:
+        """Return whether the target has stopped reading the held session."""
+        held = self.held
+        return held is not None and held.unread(time.monotonic()) > _UNREAD_SECONDS
 
     # --- the held session ---------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ UNSENT_OCTETS = 1 << 20
 """Maximum bytes queued for a target that does not read its stream; further messages are dropped."""
 CONNECT_SECONDS = 1.0
 """Timeout of a TCP connection attempt."""
-CATCH_UP_SECONDS = 0.1
+CATCH_UP_SECONDS = 0.5
 """A delay of up to this long is made up for by sending faster."""
 _PORTS = 1 << 16
 _BURST = 64

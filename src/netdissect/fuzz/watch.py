@@ -61,6 +61,8 @@ class Watch:
     """Smoothed duration of a handshake in seconds; 0 before the first."""
     meanwhile: Callable[[], None] = lambda: None
     """Called while a session waits, to keep the other sessions alive."""
+    hangs: bool = False
+    """Whether enough examples are known of how the target stops answering."""
     slow: int = 0
     """Number of times the target answered only after it was given more time."""
     notice: Callable[[Driver, str], None] = lambda _session, _sign: None
@@ -233,10 +235,12 @@ class Watch:
             verdict = self.monitors.check(gone=gone)
             if verdict is not None:
                 return verdict, None
-        # Slow or gone? It has twice the time, for a second session if it closes the first.
+        # Slow or gone? It has twice the time, for a second session if it closes the first. A target
+        # that is known to hang costs little if it was only slow.
         began, patience = time.monotonic(), self.patience
-        fresh = self.session(timeout=2 * patience)
-        left = began + 2 * patience - time.monotonic()
+        wait = patience if self.hangs else 2 * patience
+        fresh = self.session(timeout=wait)
+        left = began + wait - time.monotonic()
         if fresh is None and left > 0 and not self.is_refused and self.reason != _NOBODY:
             verdict = self.monitors.check()
             if verdict is not None:
@@ -248,7 +252,10 @@ class Watch:
             gone = certain and not fresh.alive(fresh.quick_seconds, certain=True)
             return self.monitors.check(gone=gone), fresh
         # A process that was silent for so long had the time to end.
-        verdict = self.monitors.check(gone=time.monotonic() < began + EXIT_SECONDS)
+        deaf = self.reason == _NOBODY
+        verdict = self.monitors.check(
+            gone=deaf or time.monotonic() < began + EXIT_SECONDS, deaf=deaf
+        )
         if not self.is_refused and self.left > 0:
             self._mute = verdict is not None and not verdict.fatal
             verdict = verdict or self._no_answer()

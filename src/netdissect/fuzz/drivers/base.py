@@ -345,6 +345,13 @@ class Driver(ABC):
             return 0.0
         return now - self._asked[0]
 
+    def unread(self, now: float) -> float:
+        """Return for how many seconds the target has not read what was sent in this session; 0
+        where the system does not tell.
+        """
+        del now
+        return 0.0
+
     def proofs(self) -> int:
         """Return how often the target has shown that it is well and knows the session. By default
         every message counts; drivers that recognise the answer to a probe count those.

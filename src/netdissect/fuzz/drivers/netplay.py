@@ -294,11 +294,11 @@ class NetplayDriver(Driver):
             super().ask(now, again=again)
 
     def owed(self, now: float) -> float:
-        """Return the same as every driver; where no question is known, for how many seconds the
-        server has left unread what was sent.
-        """
-        if self._is_asked:
-            return super().owed(now)
+        """Return the same as every driver; where no question is known, the same as `unread`."""
+        return super().owed(now) if self._is_asked else self.unread(now)
+
+    def unread(self, now: float) -> float:
+        """Return for how many seconds the server has left unread what was sent."""
         if self.link.is_read() is not False:
             self._unread_since = None
             return 0.0

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from netdissect.fuzz.trials import CALM_SECONDS, TRIAL_CASES, Trials
+
+
+def test_there_is_neither_trial_nor_calm_before_a_failure() -> None:
+    trials = Trials(0.0)
+    assert not trials.advance(1000.0, 5)
+    assert not trials.trying
+    assert not trials.calm
+
+
+def test_a_trial_ends_after_enough_cases_and_comes_again_after_calm() -> None:
+    trials = Trials(0.0)
+    trials.failed(1.0, known=True)
+    assert trials.trying
+    trials.advance(2.0, TRIAL_CASES - 1)
+    assert trials.trying
+    trials.advance(2.0, 1)
+    assert trials.calm
+    assert not trials.advance(2.0 + CALM_SECONDS - 0.1)
+    assert trials.advance(2.0 + CALM_SECONDS)
+    assert trials.trying
+
+
+def test_failures_that_are_not_avoided_bring_no_calm() -> None:
+    trials = Trials(0.0)
+    trials.failed(1.0, known=False)
+    assert trials.trying
+    trials.advance(100.0, TRIAL_CASES)
+    assert not trials.trying
+    assert not trials.calm
+
+
+def test_trials_take_a_limited_share_of_the_run() -> None:
+    """A target that fails all the time has calm, too."""
+    trials, calm = Trials(0.0), 0
+    for second in range(1, 1001):
+        trials.advance(float(second), 1)
+        calm += trials.calm
+        if trials.trying or second % 20 == 0:
+            trials.failed(float(second), known=True)
+    assert 700 < calm < 800
