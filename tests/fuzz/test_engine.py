@@ -36,6 +36,7 @@ from netdissect.fuzz.engine import Engine
 from netdissect.fuzz.minimise import ddmin
 from netdissect.fuzz.sessions import Sessions
 from netdissect.fuzz.watch import Watch
+from netdissect.fuzz.watchers import parse_monitors
 from netdissect.model.errors import UsageError
 
 CLEAN = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
@@ -446,6 +447,44 @@ def test_a_server_that_hangs_before_it_ever_answers_has_failed(
     (finding,) = report.findings.values()
     assert finding.verdict.kind == "no-answer"
     assert finding.count >= 2
+
+
+LATE_START = """
+import sys, time
+end = time.monotonic() + float(sys.argv[2])
+while time.monotonic() < end:
+    pass
+from netdissect.fuzz.servers import make_server, open_listener, serve
+server = make_server("riptide")
+serve(server, open_listener(server, int(sys.argv[1])))
+"""
+
+
+def test_a_target_that_is_at_work_may_take_its_time_to_start(tmp_path: Path) -> None:
+    script = tmp_path / "server.py"
+    script.write_text(LATE_START)
+    target = free_target()
+    found = parse_monitors([f"exec:{sys.executable} {script} {target.port} 1.5"], tmp_path)
+    watch = Watch(RiptideDriver, "riptide-2.2", target, found, start_seconds=0.5)
+    found.start()
+    session = watch.patient_session()
+    found.stop()
+    assert session is not None
+    session.close()
+
+
+def test_a_choice_of_types_holds_in_what_follows_a_case_too(tmp_path: Path) -> None:
+    with running("riptide") as (target, _server):
+        fuzz_target(
+            "riptide", target, tmp_path / "run", captures=[CLEAN], cases=250, rate=0, types=["Connect"],
+        )  # fmt: skip
+    originals = {each.octets.hex() for each in seeds_from_capture("riptide", "riptide-2.2", CLEAN).seeds}
+    kinds = Counter()
+    for line in (tmp_path / "run" / "cases.jsonl").read_text().splitlines():
+        for step in json.loads(line)["steps"]:
+            kinds[step["type"], step["octets"] in originals] += 1
+    assert kinds["Connect", False] > 100
+    assert {name for name, original in kinds if not original} == {"Connect"}
 
 
 DEAF_END = """

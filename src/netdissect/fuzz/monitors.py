@@ -20,7 +20,7 @@ from typing import Protocol
 from netdissect.fuzz.crashes import Crash, CrashReader, last_line, without_numbers
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.folder import open_new
-from netdissect.fuzz.processes import cpu_seconds, is_at_work, resident_octets
+from netdissect.fuzz.processes import WORK_SECONDS, cpu_seconds, is_at_work, resident_octets
 from netdissect.fuzz.target import Journal, Target
 from netdissect.model.errors import UsageError, reason
 from netdissect.model.text import quoted
@@ -215,10 +215,13 @@ class ProcessMonitor(Monitor):
         """Return the same as `check`, after waiting for a process that is about to end; longer if
         it is `deaf` and at work, since a busy machine may let it end only after many seconds.
         """
-        self._wait(self.exit_seconds)
-        limit = time.monotonic() + _DEAF_SECONDS
-        while deaf and time.monotonic() < limit and is_at_work(self.pid):
-            if self._left() <= 0 or self._wait(_TURN_SECONDS):
+        now = time.monotonic()
+        limit, end = now + _DEAF_SECONDS, now + self.exit_seconds
+        while not self._wait(_TURN_SECONDS) and self._left() > 0:
+            now = time.monotonic()
+            if deaf and is_at_work(self.pid):
+                end = max(end, min(now + WORK_SECONDS, limit))
+            if now >= end:
                 break
         return self.check()
 

@@ -8,6 +8,9 @@ from pathlib import Path
 _STATE, _CPU = 2, (13, 14)
 """Indices of the state, and of utime and stime, in /proc/PID/stat, from 0. Source: proc(5)."""
 
+WORK_SECONDS = 1.0
+"""How long a process counts as busy after it was seen at work."""
+
 
 def resident_octets(pid: int | None) -> int | None:
     """Return the resident memory of a process in bytes; None if there is none any more."""

@@ -11,12 +11,15 @@ from netdissect.fuzz.cases import CONNECTED
 from netdissect.fuzz.crashes import last_line
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.monitors import EXIT_SECONDS, NO_ANSWER, Monitors, Verdict
+from netdissect.fuzz.processes import WORK_SECONDS, is_at_work
 from netdissect.fuzz.target import Journal, Link, Target
 
 _RETRY_SECONDS = 0.1
 """Maximum time between two attempts to connect to a target that is starting ..."""
 _FIRST_RETRY_SECONDS = 0.01
 """... and the first such time, which doubles with each attempt."""
+_STARTING_SECONDS = 60.0
+"""How long a target may take to start, as long as it is at work."""
 _REFUSED_SECONDS = 30.0
 """How long to retry when the target refuses (because it is full): most time silent clients out
 after 5 to 20 seconds."""
@@ -182,11 +185,17 @@ class Watch:
         """
         self.reason, self._mute = "", False
         # Only a target that we start ourselves may still be starting.
-        now = time.monotonic()
-        silent = now + (self.start_seconds if self.monitors.process else self.patience)
-        refused = now + _REFUSED_SECONDS
+        began, process = time.monotonic(), self.monitors.process
+        silent = began + (self.start_seconds if process else self.patience)
+        refused = began + _REFUSED_SECONDS
         retry = _FIRST_RETRY_SECONDS
-        while (left := self._left_to(refused if self.is_refused else silent)) > 0:
+        while True:
+            now = time.monotonic()
+            if process is not None and is_at_work(process.pid):
+                silent = max(silent, min(now + WORK_SECONDS, began + _STARTING_SECONDS))
+            left = self._left_to(refused if self.is_refused else silent)
+            if left <= 0:
+                return None
             # Not learnt from: it includes the start-up of the target.
             session = self.session(timeout=min(self.patience, left), learn=False)
             if session is not None:
@@ -196,7 +205,6 @@ class Watch:
                 return None
             time.sleep(retry)
             retry = min(2 * retry, _RETRY_SECONDS)
-        return None
 
     def _left_to(self, until: float) -> float:
         return min(until, self.end) - time.monotonic()
