@@ -12,7 +12,7 @@ from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.track import stream, tcp
 from netdissect.track.conclusion import conclude
 from netdissect.track.findings import Findings
-from netdissect.track.recorder import Recorder
+from netdissect.track.recorder import LINGER_NS, Recorder
 from netdissect.track.stream import StreamTrack
 from netdissect.track.tcp import MAX_HOLES, MAX_UNITS
 from tracking import connection
@@ -407,3 +407,45 @@ def test_a_path_that_worked_in_one_direction_only(over: bool) -> None:
     assert [(s.kind, s.direction, s.from_ns, s.to_ns) for s in spans] == [
         ("one-way", 0, 3100 * MS, to_ns)
     ]
+
+
+def test_an_emitted_unit_leaves_only_what_its_late_copies_need() -> None:
+    wire = Wire(record=True).open()
+    recorder = wire.recorder
+    assert recorder is not None
+    for number in range(300):
+        wire.send(0, 10 * number, 10, 40 + number, ack=0)
+        wire.track.message(0, "Text", (10 * number, 10 * number + 10), wire.frame, (40 + number) * MS)
+    wire.send(1, 0, 0, 400, ack=3000)
+    half, messages = wire.track.halves[0], wire.track.messages[0]
+    assert len(half.settled.units) == 300
+    left = [item for item in recorder.ready(400 * MS + LINGER_NS) if isinstance(item, UnitRecord)]
+    assert len(left) == 600
+    assert not half.settled.units
+    assert not messages.settled
+    wire.send(0, 20, 15, 6000, ack=0)  # the third unit, and a part of the fourth
+    wire.send(0, 20, 10, 6001, ack=0)
+    again = [item for item in recorder.rest() if isinstance(item, UnitRecord)]
+    known = {record.seq: record for record in left if record.space == "tcp"}
+    assert [(one.seq, len(one.copies)) for one in again] == [(20, 2), (30, 1)]
+    for one in again:
+        first = known[one.seq]
+        assert one.extra == {"continued": first.copies[0].frame}
+        for name in (
+            "wire_seq", "type", "acked_frame", "acked_time_ns", "rtt_ms", "rtt_ambiguous", "outcome",
+        ):  # fmt: skip
+            assert getattr(one, name) == getattr(first, name), name
+
+
+def test_only_the_newest_emitted_units_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tcp, "MAX_UNITS", 8)
+    wire = Wire(record=True).open()
+    recorder = wire.recorder
+    assert recorder is not None
+    for number in range(20):
+        wire.send(0, 10 * number, 10, 40 + number, ack=0)
+        wire.send(1, 0, 0, 40.5 + number, ack=10 * number + 10)
+        assert len(list(recorder.ready((41 + number) * MS + LINGER_NS))) == 1
+    wire.send(0, 0, 200, 6000, ack=0)
+    again = [item for item in recorder.rest() if isinstance(item, UnitRecord)]
+    assert sorted(one.seq for one in again) == [10 * number for number in range(12, 20)]

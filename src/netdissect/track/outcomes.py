@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from netdissect.model.reports import Copy, UnitRecord
+from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 
 KIND: Final[dict[bool | None, str]] = {
     True: "duplicate", False: "retransmission", None: "unknown"
@@ -50,3 +50,10 @@ def append_copy(record: UnitRecord, copy: Copy) -> None:
     record.copies.append(copy)
     if "continued" in record.extra:
         record.settled_ns = copy.time_ns
+
+
+def moment(record: UnitRecord | ConnectionEvent) -> tuple[int, int]:
+    """Return the time and the frame at which a record begins."""
+    if isinstance(record, UnitRecord):
+        return record.copies[0].time_ns, record.copies[0].frame
+    return record.time_ns, record.frame or 0

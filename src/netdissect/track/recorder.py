@@ -18,8 +18,8 @@ from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
 from netdissect.track.context import SpaceContext
 from netdissect.track.findings import Findings
 from netdissect.track.gaps import Gaps, described
-from netdissect.track.outcomes import KIND, append_copy, record_acked, record_dropped
-from netdissect.track.retired import RetiredUnits, TypeNames, count_transmissions
+from netdissect.track.outcomes import KIND, append_copy, moment, record_acked, record_dropped
+from netdissect.track.retired import Listener, RetiredUnits, TypeNames, count_transmissions
 from netdissect.track.unit import Carried, Unit
 
 if TYPE_CHECKING:
@@ -137,13 +137,17 @@ class Recorder:
         if isinstance(item, UnitRecord):
             item.emitted = True
             scribe = self.scribes.get(item.connection)
-            space = None if scribe is None else scribe.spaces.get((item.direction, item.space))
-            if space is not None:  # those of TCP have none
+            if scribe is None:
+                return
+            space = scribe.spaces.get((item.direction, item.space))
+            if space is not None:
                 space.left(item)
+            elif scribe.stream is not None:
+                scribe.stream.left(item)
 
     def rest(self) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield all remaining records, in the order of time and frame."""
-        yield from sorted(self.drain(), key=_moment)
+        yield from sorted(self.drain(), key=moment)
 
     def drain(self) -> list[UnitRecord | ConnectionEvent]:
         """Remove and return all remaining records, in any order."""
@@ -167,7 +171,7 @@ class ConnectionRecorder:
 
     __slots__ = (
         "_scribes", "connection", "counted", "events", "findings", "keeps", "pending", "spaces",
-        "sums", "touched", "types",
+        "stream", "sums", "touched", "types",
     )  # fmt: skip
 
     def __init__(self, connection: int, recorder: Recorder, findings: Findings | None) -> None:
@@ -177,6 +181,8 @@ class ConnectionRecorder:
         self.sums = None if recorder.sums is None else recorder.sums(connection)
         self.spaces: dict[tuple[int, str], SpaceRecorder] = {}
         """(direction, space) -> its recorder."""
+        self.stream: Listener | None = None
+        """Remembers the units of TCP, whose spaces have no recorder."""
         self.events = recorder.events
         self.counted = recorder.counted
         self.keeps = recorder.keeps
@@ -197,6 +203,7 @@ class ConnectionRecorder:
         """Forget the connection, after its report."""
         self._scribes.pop(self.connection, None)
         self.spaces.clear()
+        self.stream = None
 
     def event(
         self, event: str, time_ns: int, frame: int | None, direction: int | None, text: str,
@@ -550,9 +557,3 @@ def _full(record: UnitRecord) -> bool:
 
 def _seq(record: UnitRecord) -> int:
     return record.seq
-
-
-def _moment(record: UnitRecord | ConnectionEvent) -> tuple[int, int]:
-    if isinstance(record, UnitRecord):
-        return record.copies[0].time_ns, record.copies[0].frame
-    return record.time_ns, record.frame or 0

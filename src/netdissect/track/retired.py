@@ -34,6 +34,14 @@ _TYPE_BIT: Final = 17
 _WHOLE: Final = 1 << _WHOLE_BIT
 
 
+class Listener:
+    """Is told of records that are emitted."""
+
+    def left(self, record: UnitRecord) -> None:
+        """Forget an emitted record, except for what a late copy of its unit needs."""
+        raise NotImplementedError
+
+
 class TypeNames:
     """A bounded table of type names, each with a number; number 0 is no name."""
 

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Final
 
 from netdissect.model.native import ABSENT
@@ -17,11 +16,10 @@ from netdissect.track.ackstats import PAUSE_NS, SETTLED_NS
 from netdissect.track.findings import Findings
 from netdissect.track.outcomes import record_acked, record_dropped
 from netdissect.track.recorder import ConnectionRecorder
-from netdissect.track.reservoir import RttReservoir
-from netdissect.track.streamunits import PendingMessage, sent_before
+from netdissect.track.retired import Listener
+from netdissect.track.streamunits import Messages, PendingMessage, sent_before
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
 from netdissect.track.totalling import summed
-from netdissect.track.totals import SpaceTotals
 from netdissect.track.vantage import Evidence
 
 REFUSAL_NS: Final = 150_000_000
@@ -39,49 +37,13 @@ SPACE: Final = "message"
 _SPECIAL: Final = FIN | SYN | RST
 
 
-@cache
-def _no_digest() -> Any:
-    """Return an empty digest to copy, because OpenSSL is slow to create one."""
-    from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL
-
-    return sha256()
-
-
 def _note_retransmission(record: UnitRecord, frame: int) -> None:
     """Note in the record of a message that TCP has retransmitted some of its bytes."""
     record.extra["retransmitted"] = True
     record.extra.setdefault("retransmitted_in", frame)
 
 
-class _Messages:
-    """The messages of one direction."""
-
-    __slots__ = (
-        "acked", "blocked", "blocked_ns", "count", "digest", "end", "gaps", "octets", "repeated",
-        "rtt", "settled", "totals", "unacked", "unknown", "waiting",
-    )  # fmt: skip
-
-    def __init__(self, totals: SpaceTotals | None) -> None:
-        self.totals = totals
-        """Counts them instead of recording them; None = nothing counts them."""
-        self.count = 0
-        self.end = 0
-        """Offset after the last message."""
-        self.waiting: list[PendingMessage] = []
-        self.settled: list[PendingMessage] = []
-        """The latest that are acknowledged and recorded: TCP may still retransmit their bytes."""
-        self.acked = self.unacked = self.unknown = 0
-        self.repeated = self.blocked = 0
-        self.blocked_ns = 0
-        """Longest time that a message waited for earlier bytes, in ns."""
-        self.rtt = RttReservoir()
-        self.digest = _no_digest().copy()
-        self.octets = 0
-        self.gaps = 0
-        """Bytes that the capture misses."""
-
-
-class StreamTrack:
+class StreamTrack(Listener):
     """Tracks one TCP connection; `finish` gives the reports of its spaces."""
 
     def __init__(
@@ -94,7 +56,7 @@ class StreamTrack:
         # Lists, because compiled code copies a tuple to index it with a variable.
         self.halves = [StreamHalf(0, findings, recorder), StreamHalf(1, findings, recorder)]
         self.messages = [
-            _Messages(summed(recorder, direction, SPACE)) for direction in (0, 1)
+            Messages(summed(recorder, direction, SPACE)) for direction in (0, 1)
         ]
         self._step = step
         self.on_pause: Callable[[int, int, int, tuple[int, int]], None] | None = None
@@ -128,6 +90,15 @@ class StreamTrack:
         self._ending = (0, 0)
         """(direction, acknowledgement number) of the first captured FIN or RST."""
         self.mid_stream = False
+        if recorder is not None:
+            recorder.stream = self
+
+    def left(self, record: UnitRecord) -> None:
+        """Forget an emitted record, except for what a late copy of its unit needs."""
+        if record.space == SPACE:
+            self.messages[record.direction].left()
+        else:
+            self.halves[record.direction].settled.left()
 
     # -- segments ----------------------------------------------------------------------------------
 
@@ -465,7 +436,7 @@ class StreamTrack:
         self._settle_unacked(messages, messages.waiting.pop(0), seen=False)
 
     def _settle(
-        self, messages: _Messages, waiting: PendingMessage, frame: int, time_ns: int
+        self, messages: Messages, waiting: PendingMessage, frame: int, time_ns: int
     ) -> None:
         """Process the acknowledgement of a message's last byte: the peer's kernel has it."""
         messages.acked += 1
@@ -483,7 +454,7 @@ class StreamTrack:
             if len(messages.settled) > MAX_SETTLED:
                 del messages.settled[: MAX_SETTLED // 2]
 
-    def _settle_unacked(self, messages: _Messages, waiting: PendingMessage, *, seen: bool) -> None:
+    def _settle_unacked(self, messages: Messages, waiting: PendingMessage, *, seen: bool) -> None:
         if seen:
             messages.unacked += 1
         else:

@@ -7,13 +7,16 @@ objects.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from netdissect.model.diagnosis import Burst
 from netdissect.model.native import append, i64, vec
 from netdissect.model.reports import UnitRecord
 from netdissect.track.numbers import LEAST_BURST, MAX_BURSTS
 from netdissect.track.ranges import Recent
+from netdissect.track.reservoir import RttReservoir
+from netdissect.track.totals import SpaceTotals
 
 _ROW: Final = 3
 _ID_WRAP: Final = 1 << 16
@@ -229,3 +232,50 @@ class SegmentHistory:
         """Return whether a segment at this offset may be a forgotten one."""
         rows = self._rows
         return len(rows) >= _ROW * most and start < rows[self._oldest + 1]
+
+
+@cache
+def _no_digest() -> Any:
+    """Return an empty digest to copy, because OpenSSL is slow to create one."""
+    from hashlib import sha256  # noqa: PLC0415 - loads OpenSSL
+
+    return sha256()
+
+
+class Messages:
+    """The messages of one direction."""
+
+    __slots__ = (
+        "acked", "blocked", "blocked_ns", "count", "digest", "end", "gaps", "octets", "repeated",
+        "rtt", "settled", "totals", "unacked", "unknown", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, totals: SpaceTotals | None) -> None:
+        self.totals = totals
+        """Counts them instead of recording them; None = nothing counts them."""
+        self.count = 0
+        self.end = 0
+        """Offset after the last message."""
+        self.waiting: list[PendingMessage] = []
+        self.settled: list[PendingMessage] = []
+        """The latest that are acknowledged and recorded: TCP may still retransmit their bytes."""
+        self.acked = self.unacked = self.unknown = 0
+        self.repeated = self.blocked = 0
+        self.blocked_ns = 0
+        """Longest time that a message waited for earlier bytes, in ns."""
+        self.rtt = RttReservoir()
+        self.digest = _no_digest().copy()
+        self.octets = 0
+        self.gaps = 0
+        """Bytes that the capture misses."""
+
+    def left(self) -> None:
+        """Forget those whose records were emitted: nothing more is noted in these."""
+        settled, place = self.settled, 0
+        while place < len(settled) and _is_emitted(settled[place].record):
+            place += 1
+        del settled[:place]
+
+
+def _is_emitted(record: UnitRecord | None) -> bool:
+    return record is None or record.emitted

@@ -16,6 +16,7 @@ from netdissect.track.lateness import Lateness
 from netdissect.track.outcomes import append_copy, record_acked, record_dropped
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.reservoir import RttReservoir
+from netdissect.track.settledranges import SettledRanges
 from netdissect.track.stalls import STREAM, StallTracker
 from netdissect.track.streamunits import Arrival, PacketIds, SegmentHistory, SentRange
 from netdissect.track.totalling import summed
@@ -79,7 +80,7 @@ class StreamHalf:
         self.repeated: list[tuple[int, int, int]] = []
         """Ranges that were recently sent again."""
         self.outstanding: list[SentRange] = []
-        self.settled: list[SentRange] = []
+        self.settled = SettledRanges(MAX_UNITS)
         """The newest acknowledged units with a record, for their late copies."""
         self._summed = SegmentHistory()
         """The same for units that are only counted."""
@@ -374,9 +375,10 @@ class StreamHalf:
         self, recorder: ConnectionRecorder, start: int, end: int, copy: Copy, wire_seq: int
     ) -> None:
         """Add a copy to the records of the units that it covers, including settled ones."""
+        self.settled.reopen(start, end, MAX_COVERED, self.direction, recorder)
         covered = [
             (unit, unit.record)
-            for units in (self.settled, self.outstanding)
+            for units in (self.settled.units, self.outstanding)
             for unit in units
             if unit.record is not None and unit.start < end and unit.end > start
         ]
@@ -443,9 +445,7 @@ class StreamHalf:
         sent once (Karn) and the acknowledgement is exact: one of later bytes may be delayed.
         """
         if unit.record is not None:
-            self.settled.append(unit)
-            if len(self.settled) > MAX_UNITS:
-                del self.settled[0]
+            self.settled.add(unit)
         if self.totals is not None:
             self._summed.add(None, unit.start, unit.end, MAX_IDENTITIES)
             self.totals.settled(unit.first_ns, unit.frame, time_ns, ambiguous=unit.doubtful)
