@@ -137,22 +137,40 @@ def test_rows_are_those_of_read(path: Path) -> None:
         assert datagram_summary(own, own.messages) == datagram_summary(record, record.messages)
 
 
-@pytest.fixture
-def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A capture that begins with a flow of which too little comes to know it before the end, and
-    more behind it than is held back for that.
+def late_first(path: Path, behind: Path) -> Path:
+    """Write a capture that begins with a flow of which too little comes to know it before the end,
+    and more behind it than is held back for that.
     """
-    packets = rdpcap(str(LOSSY))
-    first = [packets[0].copy() for _ in range(3)]
+    first = [rdpcap(str(LOSSY))[0].copy() for _ in range(3)]
     for packet in first:
         packet[UDP].remove_payload()
         packet[UDP].add_payload(b"\xfe" * 9)
         packet[UDP].sport, packet[UDP].dport = 7, 9
         del packet[UDP].chksum, packet[UDP].len, packet[IP].len, packet[IP].chksum
-    path = tmp_path / "strange.pcap"
-    wrpcap(str(path), [*first, *packets])
-    monkeypatch.setattr("netdissect.pipeline.index.MAX_WAITING", 100)
+    wrpcap(str(path), [*first, *rdpcap(str(behind))])
     return path
+
+
+@pytest.fixture
+def strange(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A capture whose first rows are listed last."""
+    monkeypatch.setattr("netdissect.pipeline.index.MAX_WAITING", 100)
+    return late_first(tmp_path / "strange.pcap", LOSSY)
+
+
+def test_all_frames_of_a_row_that_moved_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("netdissect.pipeline.index.MAX_WAITING", 2)
+    browser = opened(late_first(tmp_path / "stream.pcap", STREAM))
+    written: list[int] = []
+    monkeypatch.setattr(browser.backend, "write", lambda _, frames: str(written.extend(frames)))
+    records = list(iter_records(str(tmp_path / "stream.pcap")))
+    row = next(row for row, record in enumerate(records) if len(record.frames) > 1)
+    monkeypatch.setattr(browser.packets, "rows", lambda: [row])
+    output.write(browser, "some.pcap")
+    wait(browser, "None")
+    assert set(written) == set(records[row].frames)
 
 
 @pytest.mark.parametrize("small", [False, True])
@@ -214,6 +232,15 @@ def test_what_is_known_of_a_datagram_before_its_row_is_noted_once(
     findings = sum(map(len, browser.index.hits.values()))
     assert counts["told"] <= counts["marked"] <= counts["told"] + findings
     assert not browser.index._late
+
+
+def test_of_frames_without_a_row_the_newest_marks_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "MAX_LATE", 3)
+    found = index.Index()
+    for frame in range(1, 7):
+        found._mark(frame, index.ACKED, 0, 0)
+    assert list(found._late) == [4, 5, 6]
+    found.close()
 
 
 @pytest.mark.parametrize("path", [LOSSY, DARK, CAPTURES / "knet" / "udp_loss8.client.pcap"])
@@ -1285,6 +1312,25 @@ def test_what_waits_keeps_its_bytes_and_nothing_else(strange: Path) -> None:
     backend.index.close()
 
 
+def test_a_file_that_has_grown_is_read_again(tmp_path: Path) -> None:
+    growing, whole = tmp_path / "growing.pcap", LOSSY.read_bytes()
+    growing.write_bytes(whole[: len(whole) // 3])
+    browser = opened(growing)
+    before = browser.index.rows
+    keys(browser, "3")
+    wait(browser, "▌")
+    assert "has grown" not in screen(browser)
+    growing.write_bytes(whole)
+    browser.filter("msg.resend")
+    wait(browser, "! The file has grown since it was read: R reads it again.")
+    assert browser.index.rows == before < 1073
+    keys(browser, "R")
+    assert browser.replacement is not None
+    browser.replacement.read()
+    assert browser.replacement.index.rows == 1073
+    assert browser.replacement.status() == 0
+
+
 @pytest.mark.parametrize("key", ["r", "w"])
 def test_the_capture_and_the_screen_are_not_written_over(key: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy.pcap"
@@ -1340,7 +1386,7 @@ def test_a_pipe_that_is_too_long_is_said_to_be_cut(monkeypatch: pytest.MonkeyPat
     assert browse._copied(BytesIO(octets + b"x"), copy := BytesIO())
     assert copy.getvalue() == octets
     backend = FileBackend(str(LOSSY), Choices(), piped=4_000_000_000, name="standard input")
-    again = backend.decoded_as("udp.port==1,riptide")
+    again = backend.again("udp.port==1,riptide")
     for each in (backend, again):
         each.read()
         assert each.loaded.notes == ["Only the first 4 GB of standard input are shown."]

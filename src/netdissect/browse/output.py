@@ -43,7 +43,7 @@ def write(browser: Browser, path: str) -> None:
         return
     packets, index, frames = browser.packets, browser.index, array("I")
     for row in packets.rows():
-        frames.extend((index.frames[row], *index.joined.get(row, ())))
+        frames.extend((index.frames[row], *index.joined(row)))
     browser.say("writing…")
     browser.report_when_done(lambda: browser.backend.write(path, frames))
 

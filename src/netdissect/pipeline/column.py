@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import Final, overload
 
 _BITS: Final = 14
@@ -127,3 +128,43 @@ class Column:
             if self._pieces[number] is self._none:
                 break
             self._pieces[number] = self._none
+
+
+class Tuples:
+    """Several numbers for some of the rows: a few bytes each, where a dict of tuples takes 300. One
+    thread adds while another reads.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts = array("I"), array("I"), array("I")
+        """Rows in ascending order, the index after the last number of each, and the numbers."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers there are, for all rows together."""
+        return len(self._parts[2])
+
+    def add(self, row: int, numbers: Sequence[int]) -> None:
+        """Set the numbers of a row after all others."""
+        rows, ends, all_numbers = self._parts
+        all_numbers.extend(numbers)
+        ends.append(len(all_numbers))
+        rows.append(row)  # last: whoever finds the row finds its numbers
+
+    def of(self, row: int) -> tuple[int, ...]:
+        """Return the numbers of a row; () if it has none."""
+        rows, ends, numbers = self._parts
+        place = bisect_left(rows, row)
+        if place == len(rows) or rows[place] != row:
+            return ()
+        return tuple(numbers[ends[place - 1] if place else 0 : ends[place]])
+
+    def forget(self, row: int) -> None:
+        """Drop the numbers of all rows before a row."""
+        rows, ends, numbers = self._parts
+        place = bisect_left(rows, row)
+        gone = ends[place - 1] if place else 0
+        kept = array("I", (end - gone for end in ends[place:]))
+        self._parts = rows[place:], kept, numbers[gone:]

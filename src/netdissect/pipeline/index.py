@@ -8,7 +8,6 @@ import os
 import tempfile
 import weakref
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +17,7 @@ from netdissect.model.events import Event
 from netdissect.model.packets import flow_endpoints
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import UnitRecord
-from netdissect.pipeline.column import PIECE, Column
+from netdissect.pipeline.column import PIECE, Column, Tuples
 from netdissect.pipeline.messages import records_of, whole_message
 from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.records import Records
@@ -41,16 +40,18 @@ MAX_PARTIES = 400_000
 """Directions of connections, and flows of unknown protocols, that are distinguished."""
 MAX_HITS = 1_000_000
 """Frames with findings that are remembered, for all codes together."""
-MAX_JOINED = 200_000
-"""Datagrams that came in several frames and whose frames are remembered."""
+MAX_JOINED = 1_000_000
+"""Frames that are remembered of datagrams that came in several."""
 MAX_WAITING = 2048
 """Datagrams that wait for an earlier one whose flow is not recognised yet. Beyond that, they are
 listed before it, and the rows are reordered at the end.
 """
 MAX_BEGUN = 1024
 """Frames whose messages are counted, to tell which of them was retransmitted."""
-MAX_LATE = 100_000
-"""Frames without a row yet for which marks are remembered."""
+MAX_LATE = 16_384
+"""Frames without a row yet for which marks are remembered, the newest ones. Most of them never get
+one: they hold no end of a message over TCP.
+"""
 
 _WRITE_OCTETS = 1 << 18
 """Bytes that are collected before they are written to the file."""
@@ -118,7 +119,7 @@ class Index(Records):
         self.parties: list[Sender] = []
         self._free: list[int] = []
         """Indexes into `parties` whose rows were all dropped."""
-        self.joined: dict[int, tuple[int, ...]] = {}
+        self._joined = Tuples()
         """Position at which a row was listed -> its frames, if there are several."""
         self.hits: dict[str, array[int]] = {}
         """Code of a finding -> its frames."""
@@ -234,9 +235,11 @@ class Index(Records):
             acked = 0
         if row is None:
             late = self._late
-            if frame in late or (len(late) < MAX_LATE and self._oldest <= frame <= MAX_FRAME):
+            if self._oldest <= frame <= MAX_FRAME:
                 known = late.get(frame, _UNMARKED)
                 late[frame] = known[0] | bits, known[1] or acked, known[2] or first
+                if len(late) > MAX_LATE:
+                    del late[next(iter(late))]
             return
         self.marks[row] |= bits
         self.acked[row] = self.acked[row] or acked
@@ -259,8 +262,9 @@ class Index(Records):
             extra = None if item.hints is None else item.hints.extra
             party.learn(item.frame, item.connection.hints.dialects[item.direction], extra)
         party.rows += 1
-        if len(item.frames) > 1 and len(self.joined) < MAX_JOINED:
-            self.joined[self.rows] = item.frames
+        several = len(item.frames) > 1 and max(item.frames) <= MAX_FRAME
+        if several and self._joined.size + len(item.frames) <= MAX_JOINED:
+            self._joined.add(self.rows, item.frames)
         last = self._last_key
         if item.frame < last:
             self._strays.setdefault(item.frame, self.rows)
@@ -320,7 +324,7 @@ class Index(Records):
         self.first, self._oldest = row, oldest
         for column in self._columns:
             column.forget(row)
-        self.joined = {place: part for place, part in self.joined.items() if place >= row}
+        self._joined.forget(row)
         self._strays = {frame: place for frame, place in self._strays.items() if place >= row}
         self._late = {frame: known for frame, known in self._late.items() if frame >= oldest}
         hits = {
@@ -331,9 +335,7 @@ class Index(Records):
         self.first_hits = {code: min(frames) for code, frames in self.hits.items()}
         self._hit_count = sum(map(len, self.hits.values()))
         for party in self.parties:
-            old = bisect_right(party.hints, oldest, key=lambda known: known[0]) - 1
-            if old > 0:
-                party.hints = party.hints[old:]
+            party.forget(oldest)
 
     def forget_frames(self, frame: int) -> None:
         """Drop the rows of the frames before a frame."""
@@ -480,6 +482,10 @@ class Index(Records):
             end = pieces[number][rest]
         return self.starts[row], end
 
+    def joined(self, row: int) -> tuple[int, ...]:
+        """Return the frames of a row that came in several; () if it came in one."""
+        return self._joined.of(self.frames.place(row))
+
     def payload(self, row: int) -> bytes:
         """Return the payload of a row."""
         start, end = self._span(row)
@@ -507,20 +513,19 @@ class Index(Records):
             protocol=None,
             dialect=party.dialect,
             length=len(payload),
-            frames=self.joined.get(self.frames.place(row), ()),
+            frames=self.joined(row),
             payload=payload,
         )
         protocol = party.protocol
         if protocol is None or party.dialect is None:
             return record
-        place = bisect_right(party.hints, record.frame, key=lambda known: known[0]) - 1
         request = Request(
             party.dialect,
             party.direction,
             party.transport,
             unframed=party.transport == "tcp",
             schema=self.schemas.get(protocol.name),
-            hints=party.hints[max(0, place)][1],
+            hints=party.hints_at(record.frame),
             bounds=self.bounds,
         )
         tree = dissect(

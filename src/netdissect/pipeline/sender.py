@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from dataclasses import dataclass
 from typing import Any
 
 from netdissect.protocols.base import Protocol
@@ -22,8 +23,9 @@ class Sender:
     """The present dialect; it may change."""
     rows: int = 0
     """Datagrams so far."""
-    hints: list[tuple[int, Any]] = field(default_factory=list)
-    """(first frame, hints for decoding from that frame on)."""
+    _hints: list[tuple[int, Any]] | None = None
+    """(first frame, hints for decoding from that frame on); None for most senders, who have none.
+    """
     learnt: Any = None
     """The newest `Hints.extra`."""
     name: tuple[int, int] | bytes = b""
@@ -32,9 +34,26 @@ class Sender:
     def learn(self, frame: int, dialect: str, extra: Any) -> None:
         """Note the dialect and the `Hints.extra` that hold from a frame on."""
         self.dialect = dialect
-        if self.hints and self.learnt is extra:
+        if self.rows and self.learnt is extra:
             return
         self.learnt = extra
         read = extra if self.protocol is None else self.protocol.for_layers(extra)
-        if not self.hints or self.hints[-1][1] is not read:
-            self.hints.append((frame, read))
+        if self._hints is None and read is not None:
+            self._hints = [(0, None)] if self.rows else []
+        if self._hints is not None and not (self._hints and self._hints[-1][1] is read):
+            self._hints.append((frame, read))
+
+    def hints_at(self, frame: int) -> Any:
+        """Return the hints that hold at a frame; None if there are none."""
+        known = self._hints
+        return None if known is None else known[_newest(known, frame)][1]
+
+    def forget(self, frame: int) -> None:
+        """Drop the hints that no longer hold at a frame."""
+        if self._hints is not None:
+            self._hints = self._hints[_newest(self._hints, frame) :]
+
+
+def _newest(known: list[tuple[int, Any]], frame: int) -> int:
+    """Return the index of the newest hints up to a frame, or else of the first ones."""
+    return max(0, bisect_right(known, frame, key=lambda each: each[0]) - 1)
