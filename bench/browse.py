@@ -96,9 +96,13 @@ def latencies(terminal: int, key: bytes, count: int) -> list[float]:
 
 
 def wait_until_read(terminal: int) -> None:
-    """Wait until the title no longer says that the capture is being read."""
+    """Wait until the title no longer says that the capture is being read. Keys, for which reading
+    waits, are pressed only when the screen stays as it is.
+    """
     seen = b""
     for key in cycle((b"1", b"2")):
+        while found := drawn(terminal, 2):
+            seen = (seen + found)[-(1 << 20) :]
         os.write(terminal, key)  # changes the title, which is drawn again
         seen = (seen + drawn(terminal, 5))[-(1 << 20) :]
         before, views, _ = seen.rpartition(b"1 Conn")
