@@ -112,8 +112,9 @@ class Backend(Protocol):
     def report(self, path: str) -> str:
         """Write the HTML report; return a message about it."""
 
-    def decoded_as(self, rule: str) -> Backend:
-        """Return the same capture with one more rule of `-d`, to be read from its beginning.
+    def again(self, rule: str) -> Backend:
+        """Return the same capture with one more rule of `-d` ("" = none), to be read from its
+        beginning.
 
         Raises:
             NetdissectError: no such rule, or this cannot be done.

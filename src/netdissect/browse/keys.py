@@ -35,7 +35,7 @@ HELP = """\
          L ladder of all datagrams   ( ) from here, to here, or drag over it
          s S sort, reverse           + - 0 zoom lanes or plot: in, out, all
          c other columns
-         D decode a port as a protocol, and read the file again
+         R read the file again       D decode a port as a protocol
  Keep    m a sets mark a             ' a goes back to it
  Live    p pause, continue           F follow the end
  Take    y copy the line             Y copy the filter
@@ -300,15 +300,19 @@ def _decode(browser: Browser) -> None:
         party = browser.index.party(row)
         port = f"{party.transport}.port=={party.dst.rpartition(':')[2]},"
 
-    def read_again(rule: str) -> None:
-        if not rule:
-            return
-        try:
-            browser.replacement = browser.backend.decoded_as(rule)
-        except NetdissectError as error:
-            browser.say(str(error))
+    def decode(rule: str) -> None:
+        if rule:
+            _read_again(browser, rule)
 
-    browser.ask("Decode ", read_again, port, browser.backend.protocols())
+    browser.ask("Decode ", decode, port, browser.backend.protocols())
+
+
+def _read_again(browser: Browser, rule: str = "") -> None:
+    """Read the file again, as it is now, with one more rule of `-d` if there is one."""
+    try:
+        browser.replacement = browser.backend.again(rule)
+    except NetdissectError as error:
+        browser.say(str(error))
 
 
 def _pause(browser: Browser) -> None:
@@ -433,6 +437,7 @@ COMMANDS: Final = (
     Command("m", "mark", "remember this place under a letter", partial(_pend, "m")),
     Command("'", "to-mark", "go to a mark", partial(_pend, "'")),
     Command("D", "decode-as", "decode a port as a protocol", _decode),
+    Command("R", "read-again", "read the file again, as it is now", _read_again),
     Command("p", "pause", "pause a running capture, continue", _pause),
     Command("F", "follow", "follow the end", _follow),
     Command("y", "copy", "copy the line", _copy),

@@ -128,6 +128,8 @@ class FileBackend:
                 self._take(index.recorder.settled(pipeline.now_ns))
                 done, size = reader.progress()
                 loaded.share = done / size if size else None
+            if self._size:
+                self._size = Path(self.file).stat().st_size
             self._end(pipeline)
             numbers = pipeline.renumber()
             if numbers is not None:
@@ -170,9 +172,18 @@ class FileBackend:
         from netdissect.pipeline.collector import rare_collections  # noqa: PLC0415
 
         # Drawing the screen leaves cycles behind, which would be kept until all is read.
+        self._compare_size()
         with rare_collections(brief=True), Session(self.file, self.choices, quiet=True) as session:
             session.first_pass = self._first_pass
             yield session
+
+    def _compare_size(self) -> None:
+        """Say so if the file has more than what was read."""
+        if self.loaded.done and self._size and Path(self.file).stat().st_size > self._size:
+            note = "The file has grown since it was read: R reads it again."
+            self._size = 0  # said once
+            self.loaded.notes = [*self.loaded.notes, note]
+            self.loaded.version += 1
 
     def _found(self, found: Anomaly) -> None:
         """Keep the first finding of each code and connection as an example; of findings without a
@@ -294,15 +305,16 @@ class FileBackend:
             size = write_report(session, path)
         return f"{safe(path)} written, {size / 1000:,.0f} kB"
 
-    def decoded_as(self, rule: str) -> FileBackend:
-        """Return a new backend for the same file, with one more rule of `-d`.
+    def again(self, rule: str) -> FileBackend:
+        """Return a new backend for the same file, with one more rule of `-d` ("" = none).
 
         Raises:
             UsageError: the rule is invalid.
             CaptureError: the file can no longer be read.
 
         """
-        choices = replace(self.choices, decode_as=(rule, *self.choices.decode_as))
+        rules = (rule, *self.choices.decode_as) if rule else self.choices.decode_as
+        choices = replace(self.choices, decode_as=rules)
         choices.options()
         return FileBackend(self.file, choices, piped=self._piped, name=self.name)
 

@@ -175,7 +175,7 @@ class LiveBackend(FileBackend):
             self._end(pipeline)
         self._conclude(pipeline, self._reports)
 
-    def decoded_as(self, rule: str) -> FileBackend:
+    def again(self, rule: str) -> FileBackend:
         """Refuse, because the packets so far are decoded already.
 
         Raises:
@@ -183,7 +183,7 @@ class LiveBackend(FileBackend):
 
         """
         del rule
-        raise UsageError("a running capture cannot be decoded again: start it with -d")
+        raise UsageError("a running capture cannot be read again: start it with -d")
 
     def connection(self, number: int) -> ConnectionReport | None:
         """Return the report of a connection, the current one if it is still open."""
