@@ -73,6 +73,41 @@ def test_a_killed_capture_leaves_a_valid_file_and_no_process(backend: str, tmp_p
         os.close(wait)
 
 
+@pytest.mark.parametrize("backend", [each for each in BACKENDS if each.values[0] != "af_packet"])
+def test_a_capture_ends_whose_keeper_was_killed(backend: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.pcapng"
+    with Pair() as pair, Sniff(
+        "--backend", backend, "-f", pair.filter, "-w", str(path), "--all"
+    ) as sniff:  # fmt: skip
+        sniff.until(STARTED)
+        pair.send(SOME)
+        for _ in SOME:
+            sniff.line()
+        kept = family(sniff.process.pid)
+        keepers = [pid for pid, words in kept.items() if b"keeper.py" in words]
+        programs = [os.pidfd_open(pid) for pid, words in kept.items() if words.startswith(b"/usr/")]
+        assert programs
+        for pid in keepers:
+            os.kill(pid, signal.SIGKILL)
+        # tcpdump changes its user, which frees it of the signal: it ends with its next packet.
+        alone = backend == "tcpdump"
+        status, _, _ = sniff.ended(signal.SIGINT if alone else None)
+        pair.send(SOME)
+    assert status == (0 if alone else 5)
+    assert frames(path) == len(SOME)
+    for program in programs:
+        assert select.select([program], [], [], LIMIT_SECONDS)[0], "the capture program goes on"
+        os.close(program)
+
+
+def family(pid: int) -> dict[int, bytes]:
+    """Return the words of each process below one."""
+    found: dict[int, bytes] = {}
+    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+        found |= {child: Path(f"/proc/{child}/cmdline").read_bytes(), **family(child)}
+    return found
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_closed_output_ends_a_capture_and_its_file(backend: str, tmp_path: Path) -> None:
     path = tmp_path / "out.pcapng"

@@ -12,11 +12,14 @@ import pwd
 import select
 import signal
 import sys
+from ctypes import CDLL
 
 GRACE_SECONDS = 2.0
 """Time for the program to end after each of the signals below."""
 _NO_HOME = "/proc/nonexistent"
 """A path that nobody can create: tshark refuses to start if HOME exists but cannot be read."""
+_DEATH_SIGNAL = 1
+"""PR_SET_PDEATHSIG. Source: prctl(2)."""
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 
 
@@ -74,6 +77,9 @@ def _become(words: list[str], source: int, account: list[int]) -> None:
             os.setresgid(group, group, group)
             os.setresuid(user, user, user)
             _live_as(user)
+        if sys.platform == "linux":
+            # If this process is killed, nobody else may be able to end the program.
+            CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
         os.dup2(source, 0)
         if source > 2:  # noqa: PLR2004 - beyond standard error
             os.close(source)

@@ -157,10 +157,13 @@ class PolledInput:
         self._end = end
         self._deadline = 0.0
         self._finished = False
+        self._last = 0.0
         self.woken_ns: int | None = None
         """System time of the call of `wake`, for comparison with packets."""
         self.unread = False
-        """Whether DRAIN_S was over before everything captured before `wake` had been read."""
+        """Whether DRAIN_S was over before everything captured before `wake` had been read, or
+        before the program had ended.
+        """
 
     # No `fileno`, so that nobody polls the descriptor without `wake`.
 
@@ -180,8 +183,11 @@ class PolledInput:
             if ready and not self.unread:
                 return os.read(self._fd, size)
         self.finish()
-        ready, _, _ = select.select([self._fd], [], [], self._grace_s)
-        return os.read(self._fd, size) if ready and self._grace_s else b""
+        # If whoever would end the program was killed, it goes on writing.
+        left = min(self._grace_s, self._last - time.monotonic())
+        ready, _, _ = select.select([self._fd], [], [], max(left, 0))
+        self.unread = self.unread or (bool(ready) and self._grace_s > 0 >= left)
+        return os.read(self._fd, size) if ready and left > 0 else b""
 
     def caught_up(self, time_ns: int) -> None:
         """Call `finish` if a packet was captured after `wake`: all earlier ones have been read."""
@@ -192,5 +198,6 @@ class PolledInput:
         """End the program; its remaining output can still be read."""
         if not self._finished:
             self._finished = True
+            self._last = time.monotonic() + DRAIN_S
             if self._end is not None:
                 self._end()
