@@ -29,10 +29,10 @@ _CALLS = {
     "init_module": (175, 105), "finit_module": (313, 273), "keyctl": (250, 219),
     "unshare": (272, 97), "perf_event_open": (298, 241), "setns": (308, 268),
     "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "bpf": (321, 280),
-    "userfaultfd": (323, 282), "io_uring_setup": (425, 425),
+    "userfaultfd": (323, 282), "io_uring_setup": (425, 425), "pidfd_getfd": (438, 438),
 }  # fmt: skip
 """Refused system call -> its number on x86-64 and on arm64. Source: asm/unistd.h. io_uring could
-also create sockets.
+also create sockets, and pidfd_getfd copy those of another process.
 """
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 """Machine -> (column above, AUDIT_ARCH). Source: linux/audit.h."""
