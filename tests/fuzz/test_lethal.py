@@ -96,9 +96,9 @@ def test_what_was_never_survived_waits_for_a_trial(lethal: Lethal) -> None:
     assert not lethal.is_untried(case(WHOLE, "octets:noise"))
     # Its type was survived, and its finding, but not both in one message.
     assert lethal.is_untried(case(SHORT))
-    (waiting,) = lethal.untried()
-    assert waiting.steps[0].octets == SHORT
-    assert lethal.untried() == []
+    lethal.postpone(case(SHORT))
+    assert [each.steps[0].octets for each in lethal.postponed()] == [SHORT]
+    assert lethal.postponed() == []
 
 
 def test_failures_that_recur_outweigh_a_few_survivors(lethal: Lethal) -> None:

@@ -140,15 +140,16 @@ class Lethal:
 
     def is_untried(self, case: Case) -> bool:
         """Return whether a case sends a message with a fact, or with two at once, that no message
-        had which the target survived; such cases wait for a trial.
+        had which the target survived.
         """
-        if len(self._tried) >= _TRIED_LIMIT or self._tried.issuperset(self._tries(case)):
-            return False
+        return len(self._tried) < _TRIED_LIMIT and not self._tried.issuperset(self._tries(case))
+
+    def postpone(self, case: Case) -> None:
+        """Keep a case for the next trial."""
         if len(self._untried) < _UNTRIED_LIMIT:
             self._untried.setdefault(self._facts(case), case)
-        return True
 
-    def untried(self) -> list[Case]:
+    def postponed(self) -> list[Case]:
         """Return the cases that have waited for a trial."""
         found, self._untried = list(self._untried.values()), {}
         return found

@@ -176,7 +176,7 @@ class ProcessMonitor(Monitor):
                     stderr=subprocess.STDOUT,
                     env={**_TRACING, **os.environ, **self.environment},
                     # Else it would keep its port from a run that is resumed.
-                    preexec_fn=tether(),  # noqa: PLW1509 - this process has no threads
+                    preexec_fn=tether(),  # noqa: PLW1509 - it only calls prctl
                 )
         except OSError as error:
             raise UsageError(f"cannot run {quoted(self.command[0])}: {error.strerror}") from error
