@@ -107,6 +107,15 @@ def test_pacer_spreads_and_makes_up_for_short_delays_only() -> None:
     assert [Pacer(0, 1.0).wait(1.0) for _ in range(3)] == [0.0] * 3
 
 
+def test_pacer_tells_when_messages_are_overdue() -> None:
+    pacer = Pacer(100.0, 100.0)
+    assert not pacer.is_late(100.03)
+    assert pacer.is_late(100.05)
+    pacer.wait(100.05)
+    assert not pacer.is_late(100.05)
+    assert not Pacer(0, 1.0).is_late(100.0)
+
+
 def test_a_target_that_floods_does_not_hold_an_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[float] = []
 

@@ -393,7 +393,9 @@ class Engine:
             return False
         self._wait()
         if self._feedback is not None:
-            alone = session is not self._sessions.held or self._sessions.hear()
+            # On a busy machine, even a short wait takes long.
+            briefly = not self._pacer.is_late(time.monotonic())
+            alone = session is not self._sessions.held or self._sessions.hear(briefly=briefly)
             self._feedback.sent(session.number, replace(case, stage=stage), alone=alone)
         kind = "control" if case.is_control else "mutant"
         stamped = [session.stamp(step) for step in case.steps]

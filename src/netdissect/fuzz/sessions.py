@@ -271,15 +271,17 @@ class Sessions:
         self._see_off(now)
         self._prepare(now)
 
-    def hear(self) -> bool:
-        """Wait briefly, and return whether the target has reacted to everything sent in the held
-        session, or had its usual time to do so.
+    def hear(self, *, briefly: bool = True) -> bool:
+        """Return whether the target has reacted to everything sent in the held session, or had its
+        usual time to do so; wait `briefly` for it.
         """
         held = self.held
         if held is None or not held.unanswered:
             return True
         had = time.monotonic() - held.sent_at
         left = max(_REPLY_SECONDS, self._watch.reply_seconds) - had
+        if not briefly:
+            return left <= 0
         wait = min(left, _REPLY_SECONDS)
         return held.until(lambda: not held.unanswered, wait) or left <= _REPLY_SECONDS
 

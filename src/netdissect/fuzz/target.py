@@ -25,6 +25,7 @@ CONNECT_SECONDS = 1.0
 """Timeout of a TCP connection attempt."""
 CATCH_UP_SECONDS = 0.5
 """A delay of up to this long is made up for by sending faster."""
+_LATE = 4.0
 _PORTS = 1 << 16
 _BURST = 64
 """Maximum number of reads per call, so that a flooding target cannot block the engine."""
@@ -217,6 +218,10 @@ class Pacer:
         """Start at `now`; `rate` 0 means no limit."""
         self._gap = 1.0 / rate if rate > 0 else 0.0
         self._next = now
+
+    def is_late(self, now: float) -> bool:
+        """Return whether the next send is overdue by several messages."""
+        return self._gap > 0 and now > self._next + _LATE * self._gap
 
     def wait(self, now: float) -> float:
         """Count the next send; return the seconds to wait before it."""
