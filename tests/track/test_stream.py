@@ -12,6 +12,7 @@ from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.track import stream, tcp
 from netdissect.track.conclusion import conclude
 from netdissect.track.findings import Findings
+from netdissect.track.pruning import Pruner
 from netdissect.track.recorder import LINGER_NS, Recorder
 from netdissect.track.stream import StreamTrack
 from netdissect.track.tcp import MAX_HOLES, MAX_UNITS
@@ -449,3 +450,16 @@ def test_only_the_newest_emitted_units_are_remembered(monkeypatch: pytest.Monkey
     wire.send(0, 0, 200, 6000, ack=0)
     again = [item for item in recorder.rest() if isinstance(item, UnitRecord)]
     assert sorted(one.seq for one in again) == [10 * number for number in range(12, 20)]
+
+
+def test_where_no_timeline_is_shown_acknowledged_segments_have_no_records() -> None:
+    wire = Wire(record=True).open()
+    recorder = wire.recorder
+    assert recorder is not None
+    for number in range(300):
+        wire.send(0, 10 * number, 10, 40 + number, ack=0)
+    wire.send(1, 0, 0, 400, ack=2000)
+    Pruner().prune(recorder, 0, set())
+    assert len(recorder.pending) == len(wire.track.halves[0].outstanding) == 100
+    wire.send(0, 20, 10, 6001, ack=0)
+    assert [item.extra for item in recorder.pending if isinstance(item, UnitRecord)][-1] == {"continued": 6}

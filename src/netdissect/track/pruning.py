@@ -41,6 +41,8 @@ class Pruner:
         for scribe in scribes.values():
             for space in scribe.spaces.values():
                 _retire_settled(space, before, kept)
+            if scribe.stream is not None:
+                scribe.stream.retire()
         left: list[UnitRecord | ConnectionEvent] = []
         for item in pending:
             if isinstance(item, UnitRecord) and (

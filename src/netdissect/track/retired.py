@@ -41,6 +41,10 @@ class Listener:
         """Forget an emitted record, except for what a late copy of its unit needs."""
         raise NotImplementedError
 
+    def retire(self) -> None:
+        """Do the same with records that only a timeline shows, where there is none."""
+        raise NotImplementedError
+
 
 class TypeNames:
     """A bounded table of type names, each with a number; number 0 is no name."""

@@ -70,6 +70,13 @@ class SettledRanges:
             rows[at + 7] = record.rtt_ambiguous
         del units[:place]
 
+    def retire(self) -> None:
+        """Turn all units into rows."""
+        for unit in self.units:
+            if unit.record is not None:
+                unit.record.emitted = True
+        self.left()
+
     def reopen(
         self, start: int, end: int, most: int, direction: int, recorder: ConnectionRecorder
     ) -> None:

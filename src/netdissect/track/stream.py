@@ -100,6 +100,11 @@ class StreamTrack(Listener):
         else:
             self.halves[record.direction].settled.left()
 
+    def retire(self) -> None:
+        """Forget the records of acknowledged segments, which no datagram shows."""
+        for half in self.halves:
+            half.settled.retire()
+
     # -- segments ----------------------------------------------------------------------------------
 
     def segment(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
