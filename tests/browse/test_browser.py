@@ -173,6 +173,17 @@ def test_all_frames_of_a_row_that_moved_are_written(
     assert set(written) == set(records[row].frames)
 
 
+def test_frames_that_are_gone_when_they_are_written_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a running capture, whose oldest packets are dropped meanwhile."""
+    backend, out = opened().backend, "some.pcap"
+    monkeypatch.chdir(tmp_path)
+    assert backend.write(out, [1, 3, 3]) == f"2 frames written to {out}"
+    said = backend.write(out, [1, 3, 3, 1073, 1074, 2000])
+    assert said == f"3 frames written to {out}; 2 others no longer kept"
+
+
 @pytest.mark.parametrize("small", [False, True])
 def test_a_flow_that_is_not_known_yet_holds_nothing_up(
     strange: Path, monkeypatch: pytest.MonkeyPatch, small: bool

@@ -283,7 +283,9 @@ class FileBackend:
             wanted = FrameSet(pieces(batches, lambda packet: packet[1] in requested))
         with self._blocks() as reader:
             _, written = slice_capture(reader, path, lambda block: block.frame in wanted)
-        return f"{counted(written, 'frame')} written to {safe(path)}"
+        gone = len(requested) - written  # of a running capture
+        rest = f"; {counted(gone, 'other')} no longer kept" if gone > 0 else ""
+        return f"{counted(written, 'frame')} written to {safe(path)}{rest}"
 
     def _fits(self, path: str) -> None:
         """Refuse to write over the capture, or onto the screen."""

@@ -52,6 +52,9 @@ class FrameSet:
         place = number >> 3
         return place < len(self._bits) and bool(self._bits[place] >> (number & 7) & 1)
 
+    def __len__(self) -> int:
+        return int.from_bytes(self._bits, "little").bit_count()
+
     def __bool__(self) -> bool:
         return any(self._bits)
 
