@@ -212,3 +212,18 @@ def test_the_messages_of_a_stream_with_a_gap_are_found_on_both_sides_of_it() -> 
     found = messages_of(pieces[:20] + pieces[21:], prefix, search=True)
     assert len(found) > len(whole) * 9 // 10
     assert {message for _, _, message in found} <= {message for _, _, message in whole}
+
+
+def test_what_a_stalled_peer_leaves_unacknowledged_proves_a_stream() -> None:
+    """One side repeats some of its reliable messages, and nothing counts up by one."""
+    ids = [*range(70, 90), *range(95, 120), *range(70, 90)]
+
+    def stream(tail):
+        bodies = [bytes([7 | number << 4 & 0xF0, number >> 4, 0, *tail(number, at)]) for at, number in enumerate(ids)]
+        return [(0, at * 10**6, len(body).to_bytes(4, "little") + body) for at, body in enumerate(bodies)]
+
+    same = recognise(stream(lambda number, _: b"\x50" + bytes([number] * 9)), "tcp", final=True)
+    assert same is not None
+    assert same.score >= STRONG
+    other = recognise(stream(lambda _, at: b"\x50" + bytes([at] * 9)), "tcp", final=True)
+    assert other is None or other.score < STRONG

@@ -269,6 +269,23 @@ def _chain(messages: list[Message], evidence: _Evidence) -> None:
         evidence.add(CHAIN, f"{len(messages)} frames in a row hold one message each")
     elif one_side and {"Reliable", "Ack"} <= set(_steps(messages)):
         evidence.add(ONE_SIDE, f"{len(messages)} frames of one side hold one message each")
+    elif len(messages) >= 2 * _MIN_CHAIN and (again := _sent_again(messages)) >= _MIN_CHAIN:
+        # A side whose peer stands still repeats what is not acknowledged, and sends little else.
+        evidence.add(ONE_SIDE, f"{again} reliable messages come again with the same bytes")
+
+
+def _sent_again(messages: list[Message]) -> int:
+    """Return how many reliable messages come more than once; 0 if any has other bytes then."""
+    first: dict[tuple[int, int], bytes] = {}
+    again: set[tuple[int, int]] = set()
+    for message in messages:
+        if message.type == "Reliable":
+            key = message.side, message.values[1]
+            if first.setdefault(key, message.octets) != message.octets:
+                return 0
+            if first[key] is not message.octets:
+                again.add(key)
+    return len(again)
 
 
 def _is_byte_packed(messages: list[Message]) -> bool:
