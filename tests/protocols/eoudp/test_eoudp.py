@@ -197,6 +197,17 @@ def test_what_is_undecided_waits_and_a_guess_gives_way() -> None:
     assert (int(Ev.NUMBERED), "EVENT", "command", 15) in events
 
 
+def test_the_first_two_documents_are_told_by_few_commands() -> None:
+    """A flow without them is read as RFC_02, and that is said."""
+    empty = bytes.fromhex("033fa753f400000000000000020000000000000000")
+    claim = PROTOCOL.recognise([(0, 0, empty), (0, 1, empty)], "udp", final=True)
+    assert claim is not None
+    known = PROTOCOL.initial_hints(claim)
+    assert known.dialects[0] == "rfc02"
+    notes = [event[1] for event in PROTOCOL.scan(empty, 0, known) if event[0] == Ev.NOTE]
+    assert "eoudp-ambiguous-dialect" in notes
+
+
 def test_a_connect_with_id_0_does_not_tell_the_size_of_a_long() -> None:
     connect = bytes.fromhex("8153d0fe2a0000000000000000000000000000000000")
     assert decided(connect) == ("exodia-early", False)

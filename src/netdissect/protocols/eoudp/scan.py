@@ -217,7 +217,9 @@ def _epoch(
     if opener is None:
         if payload[0] not in (eoudp.CONNECT, eoudp.CONNECT_REJECT):
             events.append((Ev.STATE, "alive", None))
-        if extra.undecided[direction] and not row.document and not decided(payload)[1]:
+        # Of the documents, the first two have all but a few commands in common.
+        may_differ = not row.document or row.name == "rfc02"
+        if extra.undecided[direction] and may_differ and not decided(payload)[1]:
             events.append((Ev.NOTE, "eoudp-ambiguous-dialect", f"read as {row.name}"))
         opener = key if first else _NOT_CAPTURED
     elif first and key != opener:
