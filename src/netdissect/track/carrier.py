@@ -316,11 +316,10 @@ class CarrierSpace(Space):
             known = self._marks.knows(seq)
             if not known:
                 context.hit("MAX_MARKS")
-            both = self._other_marks.knows(seq)
             if not known or self._marks.has(seq, mark) or self._other_marks.has(seq, mark):
-                # If most datagrams with equal numbers differ, there are two senders. They may send
-                # the same, unless this number is known to carry something else for each of them.
-                told = not known or both or self.collisions <= self.repeats.duplicates
+                # If most datagrams with equal numbers differ, there are several senders, which may
+                # send the same.
+                told = not known or self.collisions <= self.repeats.duplicates
                 self._copy(seq, frame, time_ns, made=True if told else None)
             else:
                 self.collisions += 1
