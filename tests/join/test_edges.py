@@ -27,7 +27,7 @@ from netdissect.join import (
     weigh,
     write_joined,
 )
-from netdissect.join.clock import Clock
+from netdissect.join.clock import Clock, ClockPiece
 from netdissect.join.joined import Joined
 from netdissect.join.observed import Observed
 from netdissect.lookup import hot_path
@@ -779,3 +779,10 @@ def test_what_a_stalled_network_held_back_was_neither_lost_nor_made_up(tmp_path:
     with join(*captured(tmp_path, sides)) as found:
         told = Counter(row.fate for capture in (0, 1) for _, row in found.fates(capture))
     assert told == {Fate.DELIVERED: 1200, Fate.ARRIVED: 1200}
+
+
+def test_a_clock_that_few_datagrams_show_is_allowed_for() -> None:
+    """What its drift may be wrong by is allowed for, and not called a loss."""
+    piece = ClockPiece(0, 0.0, 2e-5, 380_000.0, 4e-5, (87_000.0, 88_000.0), 91, 0)
+    assert engine._drifted((piece,)) == 293_000
+    assert engine._drifted((replace(piece, bound_ns=90_000.0),)) == 3000

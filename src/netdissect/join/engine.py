@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
+from netdissect.join.clock import ClockPiece
 from netdissect.join.doubt import mark_doubtful, mark_outside
 from netdissect.join.matching import Matcher
 from netdissect.join.pairing import (
@@ -31,6 +32,8 @@ _ASSUMED: Final = 20, 100
 """Before anything is known, one datagram in 20 is lost, and one in 100 copied."""
 _ASSUMED_UNSEEN: Final = 0.005, 10
 """Before anything is known, a capture misses one datagram in 2000."""
+_MAX_DRIFTED_NS: Final = 5_000_000
+"""Clocks that are known less well than this do not order datagrams any better, ns."""
 
 
 @dataclass(slots=True)
@@ -203,9 +206,20 @@ def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> tu
         copied=(copied + 1) / (sent + _ASSUMED[1]),
         unseen=_missing(missed, missed + seen),
         repeated=(repeated + 1) / (sum(counts.values()) + 10),
-        slack_ns=max(slack, MAX_SLACK_NS),
+        slack_ns=max(slack, MAX_SLACK_NS, _drifted(pairing.clock.pieces)),
     )
     return priors, _missing(lost, sent)
+
+
+def _drifted(pieces: tuple[ClockPiece, ...]) -> int:
+    """Return how much sooner than the least known delay a datagram may seem to arrive, because few
+    datagrams show how the clocks drift, ns.
+    """
+    vague = [
+        (piece.bound_ns or 0.0) - min(least or 0.0 for least in piece.least_ns)
+        for piece in pieces
+    ]
+    return min(_MAX_DRIFTED_NS, int(max(vague)))
 
 
 def _missing(missed: int, expected: int) -> float:
