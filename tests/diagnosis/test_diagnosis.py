@@ -510,6 +510,10 @@ def test_a_program_that_does_not_read_is_the_cause(format_: str, side: str) -> N
     found = report.diagnosis
     assert (found.cause.what, found.cause.direction) == ("slow-receiver", side == "server")
     assert f"; the receive window of the {side} was closed for" in found.verdict
+    # It was closed for a part of the connection only.
+    cause = found.cause
+    assert report.first_time_ns + 10**8 < cause.from_ns < cause.to_ns < report.last_time_ns
+    assert report.first_frame < cause.from_frame < cause.to_frame <= report.last_frame
     patient = diagnose(report, Limits(slow_receiver=600_000))
     assert patient.cause.what != "slow-receiver"
 

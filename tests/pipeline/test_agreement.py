@@ -231,6 +231,7 @@ def told(report: ConnectionReport, places: list[int]) -> dict[str, Any]:
         facts["state"] = report.state_name, (report.close or {}).get("by")
     for space in report.spaces:
         space.added, space.bursts = None, ()  # they name frames
+        space.extra.pop("window_closed", None)
         space.extra.pop("window_closed_ms", None)  # a window that stays closed is so till the end
     return facts
 

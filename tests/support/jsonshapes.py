@@ -263,6 +263,7 @@ SPACE_EXTRAS: dict[str, Shape] = {
         ],
         INT,
     ),
+    "window_closed": closed({"from_ns": INT, "to_ns": also_null(INT), "frames": row(INT, also_null(INT))}),
     **dict.fromkeys(("window_closed_ms", "longest_wait_ms", "max_blocked_ms"), NUMBER),
     "stream_sha256": HEX,
     "feedback_at": TEXT,

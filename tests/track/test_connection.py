@@ -461,12 +461,12 @@ def stuck(*, requests: int, copies: int) -> list[tuple[str, int, int, int | None
 
 def test_a_receiver_that_asks_for_what_it_misses_was_reached() -> None:
     assert stuck(requests=6, copies=6) == []
-    assert stuck(requests=2, copies=6) == [("one-way", 1, 2000, 6_000 * MS)]
+    assert stuck(requests=2, copies=6) == [("one-way", 1, 3000, 6_000 * MS)]
 
 
 def test_a_unit_of_which_only_the_last_copy_is_answered_shows_a_broken_way() -> None:
     """Two copies without an answer are usual where much is lost."""
-    assert stuck(requests=0, copies=5) == [("one-way", 1, 300, 5_000 * MS)]
+    assert stuck(requests=0, copies=5) == [("one-way", 1, 1000, 5_000 * MS)]
     assert stuck(requests=0, copies=3) == []
 
 

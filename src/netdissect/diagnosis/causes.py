@@ -115,11 +115,13 @@ def _stalled(
     """Return that a program did not read; else that no problem was seen, with what could not be
     seen.
     """
-    side, closed_ms = closed_window(report)
-    if closed_ms >= limits.slow_receiver:
+    closed_ms, slow = closed_window(report)
+    if slow is not None and closed_ms >= limits.slow_receiver:
+        span = slow.extra["window_closed"]
         return Cause(
-            "slow-receiver", side, report.first_time_ns, report.last_time_ns, None, None,
-            "certain", words.slow_text(SIDES[side], closed_ms),
+            "slow-receiver", slow.direction, span["from_ns"], span["to_ns"],
+            span["frames"][0], span["frames"][1], "certain",
+            words.slow_text(SIDES[slow.direction], closed_ms),
         )  # fmt: skip
     what = "closed" if ending.how in ("said", "reset") else "none"
     unknown = _unknown_losses(report, loss, limits)

@@ -110,7 +110,11 @@ def _space_findings(
     closed_ms = space.extra.get("window_closed_ms")
     if isinstance(closed_ms, (int, float)) and closed_ms >= limits.slow_receiver:
         text = f"the {SIDES[space.direction]} read nothing for {closed_ms / 1e3:.1f} s in total"
-        yield Found("slow-receiver", space.direction, text, evidence={"basis": "observed", **span})
+        closed = space.extra["window_closed"]
+        yield Found(
+            "slow-receiver", space.direction, text, closed["frames"][0], closed["from_ns"],
+            {"basis": "observed", **closed},
+        )  # fmt: skip
 
 
 def _lossy(found: Diagnosis, limits: Limits) -> bool:

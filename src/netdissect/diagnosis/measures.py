@@ -147,12 +147,16 @@ def limit_of(report: ConnectionReport, direction: int, limits: Limits) -> Ceilin
     return found if found is not None and found.seconds >= limits.rate_limited else None
 
 
-def closed_window(report: ConnectionReport) -> tuple[int, float]:
-    """Return which side's receive window was closed longest, and for how long in ms."""
-    closed = [(space.extra.get("window_closed_ms"), space.direction) for space in report.spaces]
-    known = [(ms, side) for ms, side in closed if isinstance(ms, (int, float))]
-    longest_ms, side = max(known, default=(0.0, 0))
-    return side, longest_ms
+def closed_window(report: ConnectionReport) -> tuple[float, SpaceReport | None]:
+    """Return how long the receive window was closed that was closed longest, in ms, and the space
+    of the side that announced it.
+    """
+    longest_ms, longest = 0.0, None
+    for space in report.spaces:
+        closed_ms = space.extra.get("window_closed_ms")
+        if isinstance(closed_ms, (int, float)) and closed_ms > longest_ms:
+            longest_ms, longest = closed_ms, space
+    return longest_ms, longest
 
 
 def around_of(report: ConnectionReport, span: QuietSpan) -> SilenceLoss:

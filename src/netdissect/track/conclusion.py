@@ -502,6 +502,7 @@ def _outcome(
 def _silence_findings(connection: Connection, end_ns: int) -> None:
     # After the close, the rest of the capture says nothing about the connection.
     over_ns = end_ns if connection.machine.close is None else connection.last_ns
+    connection.silence.drop_brief(over_ns)
     for span in connection.silence.spans:
         until_ns = span.to_ns or over_ns
         side = SIDES[span.direction]

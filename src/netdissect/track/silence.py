@@ -165,6 +165,14 @@ class SilenceDetector:
             if gone:
                 self._add("silence", side, since, until, ("numbers", 0))
 
+    def drop_brief(self, over_ns: int) -> None:
+        """Remove the final silences of what turned out to be over by then: they are too short."""
+        self.spans = [
+            span
+            for span in self.spans
+            if span.kind != "silence" or span.to_ns or over_ns - span.from_ns > TAIL_NS
+        ]
+
     def retract(self, side: int, since_ns: int) -> None:
         """Remove the final silence of a side from `since_ns` on: it had ended the connection."""
         self.spans = [
@@ -234,8 +242,10 @@ class SilenceDetector:
         first_ns = min(asked)
         if self._silent(1 - side, first_ns, first_ns + patient_ns) or self._loses_most(1 - side):
             return  # the other direction was silent, or its answers were lost on the way here
-        if kernel is not None:
-            since_ns = first_ns  # before, it may have sent nothing for a long time
+        # Before its first question, it may have asked nothing for a long time. Numbers in strides
+        # are acknowledged, and no questions.
+        if not any(space.rule.stride_reach for space in self._lanes[side].space_list):
+            since_ns = first_ns
         to_ns = None if frame is None else until_ns
         self._add("one-way", side, (since_ns, None), (to_ns, frame), ("asked", len(asked)))
 

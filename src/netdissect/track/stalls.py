@@ -24,8 +24,8 @@ class StallTracker:
     """The waits of one direction's sender, and the receive window that this sender announces."""
 
     __slots__ = (
-        "_direction", "_findings", "_holes", "_last", "_recorder", "closed_ns", "closures",
-        "held_ns", "longest_ns", "timed",
+        "_direction", "_findings", "_first", "_holes", "_last", "_opened", "_recorder", "closed_ns",
+        "closures", "held_ns", "longest_ns", "timed",
     )  # fmt: skip
 
     def __init__(
@@ -40,6 +40,8 @@ class StallTracker:
         """How often it was closed."""
         self.held_ns = 0
         """How long it was closed in total."""
+        self._first = self._opened = (0, 0)
+        """(frame, time) of the first segment that closed it, and of the last that opened it."""
         self.timed = 0
         """Retransmissions sent by the timer."""
         self.longest_ns = 0
@@ -52,6 +54,8 @@ class StallTracker:
         """Process a segment that closes the window."""
         if self.closed_ns is not None:
             return
+        if not self.closures:
+            self._first = (frame, time_ns)
         self.closed_ns = time_ns
         self.closures += 1
         if self._recorder is not None:
@@ -66,6 +70,7 @@ class StallTracker:
             return
         held_ns = time_ns - self.closed_ns
         self.closed_ns = None
+        self._opened = (frame, time_ns)
         self.held_ns += held_ns
         if self._recorder is not None:
             text = f"receive window is open again after {held_ns / 1e6:.1f} ms"
@@ -138,7 +143,13 @@ class StallTracker:
     def report(self, end_ns: int) -> dict[str, Any]:
         """Return the figures at the end of the capture."""
         still_ns = 0 if self.closed_ns is None else max(0, end_ns - self.closed_ns)
+        found: dict[str, Any] = {}
+        if self.closures:
+            frame, time_ns = self._opened if self.closed_ns is None else (None, None)
+            span = {"from_ns": self._first[1], "to_ns": time_ns, "frames": [self._first[0], frame]}
+            found["window_closed"] = span
         return {
+            **found,
             "window_closures": self.closures,
             "window_closed_ms": (self.held_ns + still_ns) / 1e6,
             "timer_resends": self.timed,
