@@ -37,8 +37,8 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
 
     Raises:
         UsageError: tshark is not installed.
-        CaptureFileError: the file is missing, or not the same as before (`pinned_files`).
-        NetdissectError: tshark failed.
+        CaptureFileError: the file is missing, not the same as before (`pinned_files`), or tshark
+            cannot read it.
 
     """
     program = find("tshark")
@@ -57,7 +57,7 @@ def tshark_packets(path: str, decode_as: dict[str, str] | None = None) -> Iterat
         said = child.said()
         if status and not ended_early(said):
             why = message(said, "tshark") or f"it ended with status {status}"
-            raise NetdissectError(f"tshark failed: {why}")
+            raise CaptureFileError(f"{path}: tshark failed: {why}")
     finally:
         child.close()
 
