@@ -5,9 +5,11 @@ No other module imports `librt`, because its interface is not stable yet.
 
 `@mypyc_attr(acyclic=True)` marks classes of which a connection has many instances, and whose
 instances are never part of a reference cycle, or only of one that `__del__` of its owner breaks.
-Compiled, the garbage collector ignores them, and each is 16 bytes smaller. `free_list_len=1` keeps
-the memory of one instance for the next one, of classes of which each datagram or segment creates an
-instance and drops another.
+Compiled, the garbage collector ignores them, and each is 16 bytes smaller. They must not form
+chains either: CPython 3.11 puts off freeing what is nested deeper than 50 levels by linking it in a
+header that only objects of the garbage collector have, so that others would overwrite the memory
+before them. `free_list_len=1` keeps the memory of one instance for the next one, of classes of
+which each datagram or segment creates an instance and drops another.
 """
 
 from __future__ import annotations

@@ -50,8 +50,8 @@ MIN_OCTETS = 24_000_000
 MAX_SHARES = 8
 """Largest number of processes: each of them reads the whole file."""
 _DECISIVE: Final = frozenset((
-    "MAX_BRIEF", "MAX_CONNECTIONS", "MAX_DOUBTED", "MAX_QUIET", "MAX_REPORTS", "MAX_SAMPLED",
-    "MAX_SAMPLED_OCTETS",
+    "MAX_ALL_OUTSTANDING", "MAX_BRIEF", "MAX_CONNECTIONS", "MAX_DOUBTED", "MAX_QUIET",
+    "MAX_REPORTS", "MAX_SAMPLED", "MAX_SAMPLED_OCTETS",
 ))  # fmt: skip
 """Bounds that end connections early, or keep some from being reported."""
 

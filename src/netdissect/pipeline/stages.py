@@ -1,7 +1,6 @@
 """Connects the stages: packets of a claimed flow go to its handlers, all others to the recogniser.
-Connections begin and end here.
-
-Time comes from the packets, so that a file and a live interface give the same results.
+Connections begin and end here. Time comes from the packets, so that a file and a live interface
+give the same results.
 """
 
 from __future__ import annotations
@@ -39,6 +38,7 @@ from netdissect.track.conclusion import conclude, conclude_placement
 from netdissect.track.connection import Connection
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import Recorder
+from netdissect.track.unit import MADE
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -134,7 +134,7 @@ class Pipeline(PacketSink):
         False.
         """
         table = self._table
-        if time_ns > table.due_ns:  # housekeeping is due, which `datagram` does
+        if time_ns > table.due_ns or MADE.count > table.due_units:  # `datagram` tidies up
             return False
         handler = table.handlers.at[place_of(addresses, ports)]
         if handler is None or handler.ports != ports or handler.addresses != addresses:
@@ -178,7 +178,7 @@ class Pipeline(PacketSink):
 
     def tick(self, frame: i64, time_ns: i64) -> None:
         """Advance the time to that of a packet, also of one that another process tracks."""
-        if time_ns > self._table.due_ns:
+        if time_ns > self._table.due_ns or MADE.count > self._table.due_units:
             self._tidy(frame, time_ns)
         if time_ns > self.now_ns:  # noqa: PLR1730 - as above
             self.now_ns = time_ns
@@ -542,6 +542,8 @@ class Pipeline(PacketSink):
     def _tidy(self, frame: int, now_ns: int) -> None:
         """Do the housekeeping: report the connections that have to leave the table."""
         self.now_ns = max(self.now_ns, now_ns)
+        for flow in self._table.overloading():
+            self._end(flow, now_ns)
         if now_ns > self._table.doze_ns:
             self._table.doze(frame, now_ns)
         if now_ns <= self._table.round_ns:

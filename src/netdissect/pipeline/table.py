@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Final
 
 from netdissect.model.native import i64, read_i64_be
@@ -10,9 +11,15 @@ from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.handlers import DatagramHandler, Flow, Name
 from netdissect.track.connection import Connection
 from netdissect.track.lane import NEVER
+from netdissect.track.unit import MADE
 
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once. Beyond that, those idle longest are evicted and reported."""
+MAX_ALL_OUTSTANDING = 500_000
+"""Outstanding units of all connections, and entries of units that these carry, on the tables of all
+processes that share a capture. Beyond that, the connections with the most of them are evicted and
+reported. `track.unitstore.MAX_OUTSTANDING` is the bound for each space.
+"""
 CLOSED_IDLE_NS: Final = 30_000_000_000
 """Silence after which a connection that has ended is reported and leaves the table, ns."""
 HOUSEKEEPING_NS: Final = 10_000_000_000
@@ -142,6 +149,9 @@ class FlowTable:
         """Each flow once, as an ordered set."""
         self.most = 0
         """Flows that there have been at once."""
+        self._most_outstanding = MAX_ALL_OUTSTANDING // shares
+        self.due_units = MADE.count + self._most_outstanding
+        """`MADE.count` above which `overloading` looks again."""
         self._rounds: list[int] = []
         """Times of the last rounds of housekeeping."""
         self._hit = hit
@@ -247,6 +257,29 @@ class FlowTable:
                 flow.connection.evicted = True
         return flows
 
+    def overloading(self) -> list[Flow]:
+        """Return the flows with the most outstanding units if all together have too many."""
+        if MADE.count <= self.due_units:
+            return []
+        held = [(_held(flow), flow) for flow in self._once]
+        total = sum([units for units, _ in held])
+        most = self._most_outstanding
+        # So many more would have to be made; a sixteenth, so that counting costs little.
+        self.due_units = MADE.count + max(most - total, most // 16)
+        leaving: list[Flow] = []
+        if total <= most:
+            return leaving
+        held.sort(key=itemgetter(0), reverse=True)
+        for units, flow in held:
+            if total <= most * 3 // 4:
+                break
+            total -= units
+            self._hit("MAX_ALL_OUTSTANDING")
+            if flow.connection is not None:
+                flow.connection.evicted = True
+            leaving.append(flow)
+        return leaving
+
     def drop_handlers(self, flow: Flow) -> None:
         """Drop the handlers of both directions."""
         self.handlers.drop(flow.key)
@@ -305,6 +338,14 @@ def given_up(connection: Connection, time_ns: int, untimed_ns: int = NEVER) -> b
 def _is_brief(connection: Connection) -> bool:
     """Return whether a connection is brief so far."""
     return connection.datagrams_seen() < BRIEF
+
+
+def _held(flow: Flow) -> int:
+    """Return how many outstanding units the connections of a flow have."""
+    connections = [connection for connection, _ in flow.earlier]
+    if flow.connection is not None:
+        connections.append(flow.connection)
+    return sum([lane.held() for connection in connections for lane in connection.lanes])
 
 
 def _last_ns(flow: Flow, now_ns: int) -> int:

@@ -154,6 +154,10 @@ class Lane:
                 return space
         return None
 
+    def held(self) -> int:
+        """Return how many outstanding units there are, and entries of units that they carry."""
+        return sum([space.store.outstanding.held() for space in self.space_list])
+
     def doze(self) -> None:
         """Take less memory until the next datagram."""
         if self._dozed_ns != self.last_ns:

@@ -126,6 +126,18 @@ class Outstanding:
             unit = unit.after
         return found
 
+    def held(self) -> int:
+        """Return how many units there are, and entries of units that they carry."""
+        held = self.count
+        unit = self.first
+        while unit is not None:
+            item = unit.carried
+            while item is not None:
+                held += 1
+                item = item.next
+            unit = unit.after
+        return int(held)
+
     def clear(self) -> None:
         """Remove all units. What links them are reference cycles."""
         unit = self.first

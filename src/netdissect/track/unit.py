@@ -2,8 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from netdissect.model.native import i64, mypyc_attr
 from netdissect.model.reports import UnitRecord
+
+
+@mypyc_attr(acyclic=True)
+class Made:
+    """How many units and entries of carried ones the process has made. When it has made many, those
+    that it still has are counted.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count: i64 = 0
+
+
+MADE: Final = Made()
 
 
 @mypyc_attr(acyclic=True, free_list_len=1)
@@ -18,6 +35,7 @@ class Unit:
     def __init__(
         self, time_ns: i64, content: i64, due_ns: i64, frame: i64, record: UnitRecord | None
     ) -> None:
+        MADE.count += 1
         self.first_ns: i64 = time_ns
         self.last_ns: i64 = time_ns
         """Times of its first and of its last copy."""
@@ -98,7 +116,7 @@ class Units:
         raise NotImplementedError
 
 
-@mypyc_attr(acyclic=True, free_list_len=1)
+@mypyc_attr(free_list_len=1)  # not acyclic: hundreds may be linked by `next`
 class Carried:
     """Consecutive units of a space that a datagram carries."""
 
@@ -108,6 +126,7 @@ class Carried:
         self, place: i64, first: i64, count: i64, sent_ns: i64, number: i64, frame: i64,
         record: UnitRecord | None, *, is_open: bool,
     ) -> None:  # fmt: skip
+        MADE.count += 1
         self.place: i64 = place
         """`Units.place` of the space."""
         self.first: i64 = first

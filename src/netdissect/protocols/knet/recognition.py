@@ -148,14 +148,13 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
     if transport == "tcp":
         return _stream(sample, final=final)
     found = _dialects(sample)
-    if found is None:
-        return None
-    claim = _judge(found, len(sample), final=final)
-    if claim is None:
+    claim = None if found is None else _judge(found, len(sample), final=final)
+    if found is None or claim is None:
         return None
     if claim.client is not None:
         _set_attempt(claim, found, final=final)
-    claim.waits |= found.follows and not final  # a ping or PacketAck of that side will tell
+    # A ping or PacketAck of that side will tell; a connection seen from its start is revised.
+    claim.waits |= found.follows and not final and claim.roles_from != "handshake"
     return claim
 
 
