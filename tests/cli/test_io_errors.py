@@ -102,6 +102,22 @@ def test_a_failing_read_is_told(name: str, library: Path, source: Path) -> None:
     assert after
 
 
+@pytest.mark.parametrize("choice", [["--connection", "1"], ["-Y", "msg.resend"]])
+def test_a_part_of_what_could_be_read_once_is_told(
+    choice: list[str], library: Path, source: Path
+) -> None:
+    """The last reading finds all frames, but which ones are wanted is known for some only."""
+    missed = 0
+    words = ["slice", str(source), *choice, "-w", "part.pcap"]
+    for after in POINTS[1:]:
+        ended = failing(library, words, "read", source, after)
+        if ended is None:
+            break
+        assert ended.returncode in {2, 3, 6}, (after, ended.stderr)
+        missed += "later frames may be missing" in ended.stderr
+    assert missed
+
+
 @pytest.mark.parametrize("call", ["write", "fsync", "close", "rename"])
 @pytest.mark.parametrize("name", some(WRITING))
 def test_a_failing_write_leaves_what_is_valid(

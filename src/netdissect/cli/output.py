@@ -197,9 +197,15 @@ def cut_short(captures: Iterable[CaptureInfo], *, quiet: bool) -> int:
     return status
 
 
-def summarise(text: str, readers: Sequence[BlockReader], *, quiet: bool) -> int:
-    """Report the result, and inputs that are cut short, on standard error; return the status."""
+def summarise(
+    text: str, readers: Sequence[BlockReader], faults: Sequence[str] = (), *, quiet: bool
+) -> int:
+    """Report the result, and inputs that are cut short, on standard error; return the status.
+    `faults` are those of the readings before, which matter if this one got all.
+    """
     damaged = [reader for reader in readers if reader.damage is not None]
+    for fault in faults if not (damaged or quiet) else ():
+        print(f"netdissect: {safe(fault)}; later frames may be missing", file=sys.stderr)  # noqa: T201 - as below
     for reader in damaged if not quiet else ():
         print(  # noqa: T201 - the message of the contract
             f"netdissect: {safe(reader.path)} is cut short: {safe(reader.damage or '')}; everything"
@@ -208,4 +214,4 @@ def summarise(text: str, readers: Sequence[BlockReader], *, quiet: bool) -> int:
         )
     if not quiet:
         print(f"netdissect: {safe(text)}", file=sys.stderr)  # noqa: T201 - as above
-    return EXIT.CUT_SHORT if damaged else EXIT.DONE
+    return EXIT.CUT_SHORT if damaged or faults else EXIT.DONE

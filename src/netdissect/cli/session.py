@@ -100,6 +100,9 @@ _LIMIT_NOTES = {
     "MAX_REPORTS": "more connections than can be shown",
     "MAX_BRIEF": "connections with few datagrams were only counted",
     "MAX_ANOMALIES": "of the least severe findings are left out",
+    "MAX_CONNECTIONS": "connections were reported before their end, because there were too many",
+    "MAX_ALL_OUTSTANDING": "connections with the most unacknowledged units were reported before"
+    " their end",
     "MAX_UNCOUNTED": "datagrams were counted before earlier ones of flows not yet recognised",
     "MAX_SORTED": "units are missing: there are more than can be sorted",
     "MAX_HELD_RECORDS": "datagrams were shown before the fate of all their units was known",
@@ -243,6 +246,15 @@ class Session(Closing):
             f" time: {first.fault}; conclusions rest on what is before it"
         )
         return EXIT.CUT_SHORT
+
+    def faults(self) -> list[str]:
+        """Return where and why each pass so far has ended early, if it did."""
+        found = []
+        for each in (self._looked_at, self.reader):
+            if each is not None and each.fault is not None:
+                end = f"offset {each.info.truncated_at}: {each.fault}"
+                found.append(f"{each.info.path} could only be read up to {end}")
+        return found
 
     def frames_of_all_passes(self) -> int:
         """Return how many frames each pass so far has found; the file may have grown meanwhile."""

@@ -57,7 +57,8 @@ def command(
     ranges = [] if frames is None else parse_frames(frames)
     # (0, None): all frames.
     low, high, by_frame = (0, None, True) if around is None else options.span_around(around)
-    chosen = _chosen(file, choices, of_connection, display_filter)
+    faults: list[str] = []
+    chosen = _chosen(file, choices, of_connection, display_filter, faults)
     times_ns: list[int] = []  # time of the first frame, and the longest time after it
 
     def wanted(block: Block) -> bool:
@@ -88,24 +89,32 @@ def command(
             option, first = ("--from", since) if around is None else ("--around", low)
             check_in_capture(option, first, times_ns[1], in_frames=False)
     text = f"{written:,} of {read:,} frames written to {target}"
-    return summarise(text, [reader], quiet=look.quiet)
+    return summarise(text, [reader], faults, quiet=look.quiet)
 
 
 def _chosen(
-    file: str, choices: Choices, connections: tuple[int, ...], display_filter: str | None
+    file: str,
+    choices: Choices,
+    connections: tuple[int, ...],
+    display_filter: str | None,
+    faults: list[str],
 ) -> Callable[[int], bool] | None:
-    """Return a test for the frames of the connections that match the filter; None = all do."""
+    """Return a test for the frames of the connections that match the filter; None = all do. Append
+    to `faults` why a reading ended early.
+    """
     from netdissect.edit import FrameSet  # noqa: PLC0415
 
     sets = []
     if connections:
-        sets.append(FrameSet(_of_connections(file, choices, connections)))
+        sets.append(FrameSet(_of_connections(file, choices, connections, faults)))
     if display_filter is not None:
-        sets.append(FrameSet(_matching(file, choices, display_filter)))
+        sets.append(FrameSet(_matching(file, choices, display_filter, faults)))
     return (lambda frame: all(frame in each for each in sets)) if sets else None
 
 
-def _of_connections(file: str, choices: Choices, numbers: tuple[int, ...]) -> Iterator[int]:
+def _of_connections(
+    file: str, choices: Choices, numbers: tuple[int, ...], faults: list[str]
+) -> Iterator[int]:
     """Yield the frames between the endpoints of connections, from the first to the last."""
     from netdissect.edit import of_connections, pieces  # noqa: PLC0415
 
@@ -117,12 +126,14 @@ def _of_connections(file: str, choices: Choices, numbers: tuple[int, ...]) -> It
             if report is None:
                 raise no_such_connection(number, reports)
             found.append(report)
+        faults += session.faults()
     wanted = of_connections(found)
     with Session(file, choices, quiet=True) as session:
         yield from pieces(session.reader.batches(), wanted)
+        faults += session.faults()
 
 
-def _matching(file: str, choices: Choices, text: str) -> Iterator[int]:
+def _matching(file: str, choices: Choices, text: str, faults: list[str]) -> Iterator[int]:
     """Yield the frames of the datagrams and messages that match a filter."""
     from netdissect.edit import FrameSet, pieces  # noqa: PLC0415
 
@@ -134,5 +145,7 @@ def _matching(file: str, choices: Choices, text: str) -> Iterator[int]:
             if match.datagram(record, session.first_ns)
             for frame in (record.frame, *record.frames)
         )
+        faults += session.faults()
     with Session(file, choices, quiet=True) as session:
         yield from pieces(session.reader.batches(), lambda packet: packet[1] in found)
+        faults += session.faults()

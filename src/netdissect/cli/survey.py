@@ -208,9 +208,11 @@ def _run(words: tuple[str, ...], out: str, choices: Choices, work: _Work, look: 
         say(said if outcome.path in said else f"{outcome.path}: {said}")
     skipped = sum(outcome.status == "skipped" for outcome in done)
     read = len(done) - len(failed) - skipped
+    cut = sum(outcome.status == "cut-short" for outcome in done)
     connections = sum(outcome.connections for outcome in done)
     say(
-        f"{counted(read, 'capture')} read, {skipped:,} already known, {len(failed):,} failed; "
+        f"{counted(read, 'capture')} read{f' ({cut:,} cut short)' if cut else ''}, "
+        f"{skipped:,} already known, {len(failed):,} failed; "
         f"{counted(connections, 'connection')} added to {out}"
     )
     # Not a failure if any could be read: among thousands of captures, some are broken.
