@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from scapy.layers.inet import UDP
 from scapy.utils import rdpcap, wrpcap
 
+from netdissect.capture import open_capture
 from netdissect.cli.request import filter_names
 from netdissect.export import json
 from netdissect.filters import compile_filter
+from netdissect.flow import Decapsulator
 from netdissect.lookup import hot_path
 from netdissect.model.annotations import Annotation, Severity
 from netdissect.model.records import DatagramRecord, MessageRecord, assign_annotations
@@ -24,10 +26,12 @@ from netdissect.pipeline import Options, Pipeline, analyze, look_ahead
 from netdissect.pipeline import holding as held_module
 from netdissect.pipeline import records as records_module
 from netdissect.pipeline.early import early_records
+from netdissect.pipeline.holding import advance
 from netdissect.pipeline.iterate import iter_both, iter_records
 from netdissect.pipeline.options import UNKNOWN_PLACEMENT
 from netdissect.pipeline.records import Records
 from netdissect.track.outcomes import KIND
+from netdissect.track.recorder import HOLD_NS
 from netdissect.track.repeats import FINDING
 from packetbuild import A4, B4, ipv4, link_frame, pcap_file, udp
 from twocaptures import rewritten
@@ -536,6 +540,33 @@ def test_datagrams_of_hundreds_of_units_leave_early_only_a_few_at_a_time(tmp_pat
     assert 0 < len(early) < 12
     frames = [record.frame for record in islice(iter_records(path), len(early))]
     assert [each.record and each.record.frame for each in early] == frames
+
+
+def test_what_waited_for_the_same_datagram_leaves_a_few_at_a_time(
+    tmp_path: Path,
+) -> None:
+    """The records of a thousand datagrams of hundreds of messages took 770 MB."""
+    with open_capture(vital_chunks(tmp_path / "vital.pcap", 1, 3)) as capture:
+        begin = list(Decapsulator().packets(capture))
+    with open_capture(vital_chunks(tmp_path / "empty.pcap", 400, 0)) as capture:
+        later = list(Decapsulator().packets(capture))[4:]
+    packets = [
+        (kind, 6 + at, begin[-1][2] + 1_000_000 * at + HOLD_NS * (at >= 300), *rest)
+        for at, (kind, _, _, *rest) in enumerate(later)
+    ]
+    records = Records()
+    pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
+    most, waited, frames, at = 0, 0, [], 0
+    packets = begin + packets
+    while at < len(packets):
+        at, left = advance(packets, at, pipeline, records, timeline=False)
+        most, waited = max(most, len(left)), max(waited, len(records.held))
+        frames += [item.frame for item in left]
+    pipeline.finish()
+    frames += [item.frame for item in records.rest()]
+    assert waited > 200
+    assert most < 50
+    assert frames == [packet[1] for packet in packets]
 
 
 @pytest.mark.parametrize("path", [*SAMPLE[:3], CAPTURES / "knet" / "knet2010_loss.client.pcap"])

@@ -27,6 +27,8 @@ MAX_LINGERING: Final = 2048
 """Waiting datagrams up to which a message over TCP waits for retransmissions of what has been
 acknowledged, which have no record of their own.
 """
+_MOST_AT_ONCE: Final = 32
+"""Datagrams emitted with one packet: thousands of datagrams may have waited for the same one."""
 _RECORD_OCTETS: Final = 600
 """Estimated memory of a datagram without its bytes, events and units."""
 _EVENT_OCTETS: Final = 250
@@ -190,13 +192,15 @@ def advance(
                 found += left
         if held:
             oldest = pipeline.oldest_sampled
+            most = len(found) + _MOST_AT_ONCE
             item = held.take(now_ns, oldest)
             while item is not None:
                 if not held.is_unwanted(item):
                     record = maker.next(item)
                     if record is not None:
                         found.append(record)
-                item = held.take(now_ns, oldest)
+                # The others follow with the next packets: each may have hundreds of messages.
+                item = held.take(now_ns, oldest) if len(found) < most else None
         if not timeline:
             held.prune(recorder, packets[place][1] + 1, now_ns)
         if found:
