@@ -9,6 +9,7 @@ import tempfile
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 from netdissect.dissect.engine import Request, dissect
@@ -238,8 +239,9 @@ class Index(Records):
             if self._oldest <= frame <= MAX_FRAME:
                 known = late.get(frame, _UNMARKED)
                 late[frame] = known[0] | bits, known[1] or acked, known[2] or first
-                if len(late) > MAX_LATE:
-                    del late[next(iter(late))]
+                if len(late) > MAX_LATE:  # many at once: a dict finds its first item slowly then
+                    for old in list(islice(late, max(1, MAX_LATE // 10))):
+                        del late[old]
             return
         self.marks[row] |= bits
         self.acked[row] = self.acked[row] or acked
