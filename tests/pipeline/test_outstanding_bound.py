@@ -11,8 +11,11 @@ from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import Packet, PacketKind, reverse_key
 from netdissect.pipeline import Options, Pipeline, table
+from packetbuild import frame
 
-SESSION = Path(__file__).resolve().parents[2] / "captures" / "knet" / "udp_clean_session.pcap"
+CAPTURES = Path(__file__).resolve().parents[2] / "captures"
+SESSION = CAPTURES / "knet" / "udp_clean_session.pcap"
+STREAM, STREAM_FRAMES = CAPTURES / "netplay" / "text_big.pcap", 60
 HANDSHAKE = 12
 """Frames of that session: from the connect datagram to the first messages."""
 MESSAGES = 250
@@ -66,3 +69,39 @@ def test_all_outstanding_units_together_are_bounded(
     assert 0 < pipeline.limits_hit["MAX_ALL_OUTSTANDING"] <= len(cut)
     units = sum(space.units for one in pipeline.reports for space in one.spaces)
     assert units > 20 * 4 * MESSAGES
+
+
+def stream_packets(connections: int, segments: int) -> Iterator[Packet]:
+    """Yield the packets of clients that send the rest of a message in segments of one byte."""
+    with open_capture(STREAM) as capture:
+        head = [(time_ns, data[14:]) for _, time_ns, _, data, _ in capture][:STREAM_FRAMES]
+    ours = head[0][1][12:16]
+    sent = [packet for _, packet in head if packet[12:16] == ours and packet[33] & 2 == 0][-1]
+    octets = sent[20 + (sent[32] >> 4) * 4 :]
+    start = int.from_bytes(sent[24:28], "big") + len(octets)
+    rest = [
+        sent[:24] + (start + at).to_bytes(4, "big") + sent[28:32] + b"\x50" + sent[33:40] + b"0"
+        for at in range(segments)
+    ]
+    frames, time_ns = [], head[0][0]
+    for number in range(connections):
+        ends = bytes([10, 1, 0, number]), bytes([10, 2, 0, number])
+        for packet in [packet for _, packet in head] + rest:
+            time_ns += 1_000
+            source, target = ends if packet[12:16] == ours else ends[::-1]
+            fixed = packet[:2] + len(packet).to_bytes(2, "big") + packet[4:12] + source + target
+            frames.append(frame(len(frames) + 1, fixed + packet[20:], time_ns=time_ns))
+    yield from Decapsulator().packets(frames)
+
+
+def test_segments_of_streams_count_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "MAX_ALL_OUTSTANDING", 4_000)
+    pipeline = Pipeline(Options(strict=True))
+    most = 0
+    for packet in stream_packets(12, 500):
+        pipeline.feed(packet)
+        most = max(most, sum(map(table._held, pipeline._table.flows())))
+    pipeline.finish()
+    assert 3_000 < most < 4_500
+    assert pipeline.limits_hit["MAX_ALL_OUTSTANDING"] > 2
+    assert len(pipeline.reports) >= 12

@@ -16,9 +16,10 @@ from netdissect.track.unit import MADE
 MAX_CONNECTIONS = 20_000
 """Connections tracked at once. Beyond that, those idle longest are evicted and reported."""
 MAX_ALL_OUTSTANDING = 500_000
-"""Outstanding units of all connections, and entries of units that these carry, on the tables of all
-processes that share a capture. Beyond that, the connections with the most of them are evicted and
-reported. `track.unitstore.MAX_OUTSTANDING` is the bound for each space.
+"""Outstanding units of all connections, and entries of units that these carry (over TCP: ranges of
+bytes, also those of incomplete messages), on the tables of all processes that share a capture.
+Beyond that, the connections with the most of them are evicted and reported.
+`track.unitstore.MAX_OUTSTANDING` is the bound for each space.
 """
 CLOSED_IDLE_NS: Final = 30_000_000_000
 """Silence after which a connection that has ended is reported and leaves the table, ns."""
@@ -345,7 +346,8 @@ def _held(flow: Flow) -> int:
     connections = [connection for connection, _ in flow.earlier]
     if flow.connection is not None:
         connections.append(flow.connection)
-    return sum([lane.held() for connection in connections for lane in connection.lanes])
+    held = sum([lane.held() for connection in connections for lane in connection.lanes])
+    return held + sum([each.stream.held() for each in connections if each.stream is not None])
 
 
 def _last_ns(flow: Flow, now_ns: int) -> int:

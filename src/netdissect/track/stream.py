@@ -93,6 +93,10 @@ class StreamTrack(Listener):
         if recorder is not None:
             recorder.stream = self
 
+    def held(self) -> int:
+        """Return how many ranges are unacknowledged, or belong to incomplete messages."""
+        return sum([len(half.outstanding) + len(half.arrivals) for half in self.halves])
+
     def left(self, record: UnitRecord) -> None:
         """Forget an emitted record, except for what a late copy of its unit needs."""
         if record.space == SPACE:

@@ -17,6 +17,7 @@ from netdissect.track.numbers import LEAST_BURST, MAX_BURSTS
 from netdissect.track.ranges import Recent
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.totals import SpaceTotals
+from netdissect.track.unit import MADE
 
 _ROW: Final = 3
 _ID_WRAP: Final = 1 << 16
@@ -38,6 +39,7 @@ class Arrival:
     __slots__ = ("end", "frame", "start", "time_ns")
 
     def __init__(self, start: int, end: int, time_ns: int, frame: int) -> None:
+        MADE.count += 1
         self.start = start
         """Offset of the first byte."""
         self.end = end
@@ -54,6 +56,7 @@ class SentRange:
     def __init__(
         self, start: int, end: int, time_ns: int, frame: int, record: UnitRecord | None
     ) -> None:
+        MADE.count += 1
         self.start = start
         self.end = end
         """Offset after the last byte."""

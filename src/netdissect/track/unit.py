@@ -10,8 +10,8 @@ from netdissect.model.reports import UnitRecord
 
 @mypyc_attr(acyclic=True)
 class Made:
-    """How many units and entries of carried ones the process has made. When it has made many, those
-    that it still has are counted.
+    """How many units, entries of carried ones and ranges of streams the process has made. When it
+    has made many, those that it still has are counted.
     """
 
     __slots__ = ("count",)
