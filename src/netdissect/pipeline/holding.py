@@ -28,7 +28,7 @@ MAX_LINGERING: Final = 2048
 acknowledged, which have no record of their own.
 """
 _MOST_AT_ONCE: Final = 32
-"""Datagrams emitted with one packet: thousands of datagrams may have waited for the same one."""
+"""Datagrams emitted at once: thousands may have waited for one, with hundreds of messages each."""
 _RECORD_OCTETS: Final = 600
 """Estimated memory of a datagram without its bytes, events and units."""
 _EVENT_OCTETS: Final = 250
@@ -45,6 +45,8 @@ class DatagramQueue:
         self.live = live
         self.early = 0
         """Datagrams that left before their units were settled, because of the bounds."""
+        self.stopped = False
+        """Whether `advance` has emitted enough at once, and more may leave."""
         self._octets = 0
         """Estimated memory of the waiting datagrams."""
         self._items: deque[Datagram] = deque()
@@ -177,35 +179,51 @@ def advance(
         timeline: whether to emit units and events too.
 
     Returns:
-        The index after the last packet processed, and what is emitted.
+        The index after the last packet processed, that of this packet if more may be emitted with
+        it, and what is emitted.
 
     """
     found: list[DatagramRecord | UnitRecord | ConnectionEvent] = []
     held, recorder = maker.held, maker.recorder
     for place in range(at, len(packets)):
-        # Not `packet`, which does not show the observer datagrams of unknown protocols.
-        pipeline.feed(packets[place])
+        if held.stopped:  # this packet was fed before
+            held.stopped = False
+        else:
+            # Not `packet`, which does not show the observer datagrams of unknown protocols.
+            pipeline.feed(packets[place])
         now_ns = pipeline.now_ns
         if not recorder.blocked(now_ns):
             left = list(recorder.ready(now_ns))  # called in any case, to free these records
             if timeline:
                 found += left
         if held:
-            oldest = pipeline.oldest_sampled
-            most = len(found) + _MOST_AT_ONCE
-            item = held.take(now_ns, oldest)
-            while item is not None:
-                if not held.is_unwanted(item):
-                    record = maker.next(item)
-                    if record is not None:
-                        found.append(record)
-                # The others follow with the next packets: each may have hundreds of messages.
-                item = held.take(now_ns, oldest) if len(found) < most else None
+            _emit(pipeline, maker, found)
+            if held.stopped:
+                return place, found
         if not timeline:
             held.prune(recorder, packets[place][1] + 1, now_ns)
         if found:
             return place + 1, found
     return len(packets), found
+
+
+def _emit(
+    pipeline: Pipeline,
+    maker: RecordMaker,
+    found: list[DatagramRecord | UnitRecord | ConnectionEvent],
+) -> None:
+    """Append the records of the datagrams that may leave, or of some of them."""
+    held, now_ns, oldest = maker.held, pipeline.now_ns, pipeline.oldest_sampled
+    most = len(found) + _MOST_AT_ONCE
+    while len(found) < most:
+        item = held.take(now_ns, oldest)
+        if item is None:
+            return
+        if not held.is_unwanted(item):
+            record = maker.next(item)
+            if record is not None:
+                found.append(record)
+    held.stopped = True
 
 
 def may_have(item: Datagram, needs: frozenset[str | None]) -> bool:
