@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -52,9 +53,9 @@ def _file_system_of_ones_own() -> bool:
 # -- the end of a process --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_killed_capture_leaves_a_valid_file_and_no_process(backend: str, tmp_path: Path) -> None:
-    path = tmp_path / "out.pcapng"
+@contextmanager
+def capturing(backend: str, path: Path) -> Iterator[tuple[Pair, Sniff]]:
+    """Capture into a file, and give control once SOME datagrams are shown."""
     with Pair() as pair, Sniff(
         "--backend", backend, "-f", pair.filter, "-w", str(path), "--all"
     ) as sniff:  # fmt: skip
@@ -62,6 +63,13 @@ def test_a_killed_capture_leaves_a_valid_file_and_no_process(backend: str, tmp_p
         pair.send(SOME)
         for _ in SOME:  # each is in the file before it is shown
             sniff.line()
+        yield pair, sniff
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_killed_capture_leaves_a_valid_file_and_no_process(backend: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.pcapng"
+    with capturing(backend, path) as (_, sniff):
         children = Path(f"/proc/{sniff.process.pid}/task/{sniff.process.pid}/children")
         below = [int(pid) for pid in children.read_text().split()]
         waits = [os.pidfd_open(pid) for pid in below]
@@ -76,13 +84,7 @@ def test_a_killed_capture_leaves_a_valid_file_and_no_process(backend: str, tmp_p
 @pytest.mark.parametrize("backend", [each for each in BACKENDS if each.values[0] != "af_packet"])
 def test_a_capture_ends_whose_keeper_was_killed(backend: str, tmp_path: Path) -> None:
     path = tmp_path / "out.pcapng"
-    with Pair() as pair, Sniff(
-        "--backend", backend, "-f", pair.filter, "-w", str(path), "--all"
-    ) as sniff:  # fmt: skip
-        sniff.until(STARTED)
-        pair.send(SOME)
-        for _ in SOME:
-            sniff.line()
+    with capturing(backend, path) as (pair, sniff):
         kept = family(sniff.process.pid)
         keepers = [pid for pid, words in kept.items() if b"keeper.py" in words]
         programs = [os.pidfd_open(pid) for pid, words in kept.items() if words.startswith(b"/usr/")]

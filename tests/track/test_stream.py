@@ -66,6 +66,12 @@ class Wire:
         return [anomaly.code for anomaly in self.anomalies]
 
 
+def recorded() -> tuple[Wire, Recorder]:
+    wire = Wire(record=True).open()
+    assert wire.recorder is not None
+    return wire, wire.recorder
+
+
 def facts(report: SpaceReport) -> dict[str, int]:
     extra = report.extra
     return {
@@ -411,9 +417,7 @@ def test_a_path_that_worked_in_one_direction_only(over: bool) -> None:
 
 
 def test_an_emitted_unit_leaves_only_what_its_late_copies_need() -> None:
-    wire = Wire(record=True).open()
-    recorder = wire.recorder
-    assert recorder is not None
+    wire, recorder = recorded()
     for number in range(300):
         wire.send(0, 10 * number, 10, 40 + number, ack=0)
         wire.track.message(0, "Text", (10 * number, 10 * number + 10), wire.frame, (40 + number) * MS)
@@ -440,9 +444,7 @@ def test_an_emitted_unit_leaves_only_what_its_late_copies_need() -> None:
 
 def test_only_the_newest_emitted_units_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tcp, "MAX_UNITS", 8)
-    wire = Wire(record=True).open()
-    recorder = wire.recorder
-    assert recorder is not None
+    wire, recorder = recorded()
     for number in range(20):
         wire.send(0, 10 * number, 10, 40 + number, ack=0)
         wire.send(1, 0, 0, 40.5 + number, ack=10 * number + 10)
@@ -453,9 +455,7 @@ def test_only_the_newest_emitted_units_are_remembered(monkeypatch: pytest.Monkey
 
 
 def test_where_no_timeline_is_shown_acknowledged_segments_have_no_records() -> None:
-    wire = Wire(record=True).open()
-    recorder = wire.recorder
-    assert recorder is not None
+    wire, recorder = recorded()
     for number in range(300):
         wire.send(0, 10 * number, 10, 40 + number, ack=0)
     wire.send(1, 0, 0, 400, ack=2000)

@@ -252,11 +252,7 @@ class FlowTable:
         flows.sort(key=lambda flow: _last_ns(flow, now_ns))
         del flows[MAX_BRIEF if brief else max(1, MAX_CONNECTIONS // 10) :]
         self._brief = 0  # until they are counted again
-        for flow in flows:
-            self._hit("MAX_CONNECTIONS")
-            if flow.connection is not None:
-                flow.connection.evicted = True
-        return flows
+        return self._evicted(flows, "MAX_CONNECTIONS")
 
     def overloading(self) -> list[Flow]:
         """Return the flows with the most outstanding units if all together have too many."""
@@ -275,11 +271,16 @@ class FlowTable:
             if total <= most * 3 // 4:
                 break
             total -= units
-            self._hit("MAX_ALL_OUTSTANDING")
+            leaving.append(flow)
+        return self._evicted(leaving, "MAX_ALL_OUTSTANDING")
+
+    def _evicted(self, flows: list[Flow], limit: str) -> list[Flow]:
+        """Return flows that leave because of a bound, after noting that in their connections."""
+        for flow in flows:
+            self._hit(limit)
             if flow.connection is not None:
                 flow.connection.evicted = True
-            leaving.append(flow)
-        return leaving
+        return flows
 
     def drop_handlers(self, flow: Flow) -> None:
         """Drop the handlers of both directions."""
