@@ -59,6 +59,17 @@ def test_no_complaint_no_request_no_sideways_scroll(
     assert small == []
 
 
+def test_a_number_and_its_percentage_share_a_line(browser: Browser, tmp_path: Path) -> None:
+    browser.size(375, 800)
+    browser.open(written.report("riptide/udp_2.1.0_broadcast_or_bug.pcap", tmp_path))
+    lines = browser.run(
+        "return [...document.querySelectorAll('#connections td[data-l=retransmitted]')].map(one => {"
+        "const range = document.createRange(); range.selectNodeContents(one);"
+        "return new Set([...range.getClientRects()].map(box => box.top)).size})"
+    )
+    assert lines == [1, 1, 1]
+
+
 def test_messages_can_be_searched_sorted_and_shown_all(browser: Browser, lossy: Path) -> None:
     browser.size(1440, 900)
     browser.open(lossy)

@@ -123,17 +123,15 @@ def _overview(capture: Capture, first_ns: int) -> Iterator[Html]:
     kinds = tables.endings(capture.endings)
     yield tag("section", tag("h1", heading), tag("p", kinds, class_="lead"), class_="verdict")
     detailed = sum(subject.history is not None for subject in capture.subjects)
-    note = (
-        f"{detailed} of {count:,} have a part of their own below, the worst first."
-        if detailed < count
-        else ""
-    )
+    note = "“From” counts from the beginning of the capture, a verdict from that of its connection."
+    if detailed < count:
+        note += f" {detailed} of {count:,} have a part of their own below, the worst first."
     yield tag(
         "section",
         tag("h2", "Connections, worst first"),
         _search("connections-q", "name, port, left"),
         *tables.overview(capture.subjects, capture.total, first_ns),
-        tag("p", note, class_="dim") if note else None,
+        tag("p", note, class_="dim"),
         id="connections",
     )
 

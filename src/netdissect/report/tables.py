@@ -266,7 +266,7 @@ def overview(subjects: Sequence[Subject], total: int, first_ns: int) -> Iterator
             tag("td", way, class_="w ends", data_l="between"),
             tag("td", f"{seconds(since)[:-3]} s", class_="n", data_l="from", data_v=since),
             tag("td", duration(lasted), class_="n", data_l="lasted", data_v=f"{lasted:.3f}"),
-            tag("td", resent, class_="n", data_l="retransmitted", data_v=again),
+            tag("td", resent, class_="n w", data_l="retransmitted", data_v=again),
         ]
         rows.append(tag("tr", *cells))
     heads = (("Connection", ""), ("Verdict", ""), ("Protocol", ""), ("Client → server", ""),
