@@ -21,6 +21,7 @@ from netdissect.cli import ALIASES, cli, default_command
 
 ROOT = console_docs.ROOT
 LOSSY = str(ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
+SERVER = LOSSY.replace("client", "server")
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +72,11 @@ def objects(*words: str) -> list[dict[str, Any]]:
         (["read", LOSSY, "-e", "frame.number"], 2, "-T csv"),
         (["show", LOSSY, "1074"], 2, "there is no frame 1074: the capture has 1073"),
         (["encode", "riptide", "Ack", "last_received=65536"], 2, "must be 0 to 65535"),
-        (["encode", "riptide", "Ack", "last_received=many"], 2, "is neither a number nor the name of one"),
+        (
+            ["encode", "riptide", "Ack", "last_received=many"],
+            2,
+            "is neither a number nor the name of one",
+        ),
         (["nosuchcommand"], 2, "nosuchcommand"),
         (["read", LOSSY, "--nosuch"], 2, "--nosuch"),
         (["decode", "nosuch", "00"], 2, "riptide"),
@@ -157,14 +162,46 @@ def test_an_interrupt_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Traceback" not in result.output
 
 
-@pytest.mark.parametrize("words", [(), ("1", "--only", "resent"), ("--probes", "-c", "5")])
-def test_the_timeline_of_a_large_file_is_that_of_a_small_one(
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("timeline", LOSSY),
+        ("timeline", LOSSY, "1", "--only", "resent"),
+        ("timeline", LOSSY, "--probes", "-c", "5"),
+        ("timeline", LOSSY, SERVER),
+        ("timeline", LOSSY, "-Y", "msg.resend"),
+        ("timeline", LOSSY, "--json", "-Y", "msg.resend"),
+        ("stats", LOSSY, "-Y", "msg.resend"),
+    ],
+)
+def test_units_that_are_too_many_to_keep_are_read_again(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small = invoke("timeline", LOSSY, *words).stdout
-    monkeypatch.setattr("netdissect.cli.timeline.MAX_KEPT_OCTETS", 1)
-    assert invoke("timeline", LOSSY, *words).stdout == small
+    few = invoke(*words)
+    for module in ("timeline", "request"):
+        monkeypatch.setattr(f"netdissect.cli.{module}.MAX_KEPT_ITEMS", 10)
+    many = invoke(*words)
+    assert (many.stdout, many.stderr, many.exit_code) == (few.stdout, few.stderr, 0)
     assert invoke("timeline", LOSSY, "2").exit_code == 2
+
+
+@pytest.mark.parametrize("words", [(), ("-Y", "udp")])
+def test_units_of_a_pipe_that_are_too_many_to_keep_are_counted(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    octets = Path(LOSSY).read_bytes()
+    rows = len(invoke("timeline", "-", *words, "--json", input=octets).stdout.splitlines())
+    for module in ("timeline", "request"):
+        monkeypatch.setattr(f"netdissect.cli.{module}.MAX_KEPT_ITEMS", rows - 3)
+    result = invoke("timeline", "-", *words, input=octets)
+    assert "3 units and events are missing" in result.stderr
+
+
+def test_units_beyond_what_a_filter_selects_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netdissect.cli.request.MAX_SELECTED", 3)
+    result = invoke("timeline", LOSSY, "-Y", "msg.resend", "--json", "--only", "units")
+    assert len(result.stdout.splitlines()) == 3
+    assert "(MAX_SELECTED)" in result.stderr
 
 
 def test_every_copy_is_listed_however_many_there_are() -> None:
@@ -172,7 +209,9 @@ def test_every_copy_is_listed_however_many_there_are() -> None:
     result = invoke("timeline", path, "--json")
     rows = [json.loads(line) for line in result.stdout.splitlines()]
     listed = sum(len(row.get("copies", ())) for row in rows)
-    counted = sum(space["copies"] for row in objects("connections", path) for space in row["spaces"])
+    counted = sum(
+        space["copies"] for row in objects("connections", path) for space in row["spaces"]
+    )
     assert any("continued" in row for row in rows)
     assert listed == counted
     assert result.stderr == ""
@@ -736,7 +775,9 @@ def test_a_link_type_that_is_not_supported_is_named(command: str, tmp_path: Path
     assert "link type IEEE802_11_RADIO is not supported; its frames were skipped" in said
 
 
-@pytest.mark.parametrize("digits", ["1100100000", "11:00:10:00:00", "0x1100100000", "11 00 1000 00"])
+@pytest.mark.parametrize(
+    "digits", ["1100100000", "11:00:10:00:00", "0x1100100000", "11 00 1000 00"]
+)
 def test_decode_takes_octets_as_other_programs_write_them(digits: str) -> None:
     (row,) = objects("decode", "riptide", digits)
     assert row["fields"]["last_received"] == 1
@@ -745,7 +786,10 @@ def test_decode_takes_octets_as_other_programs_write_them(digits: str) -> None:
 def test_a_fault_of_a_schema_names_its_file_once(tmp_path: Path) -> None:
     schema = tmp_path / "moves.json"
     for text, said in (
-        ('{"format": "netdissect-schema/1", "protocol": "riptide", "messages": {"1": {"name": "A", "fields": [["x", "in t"]]}}}', "'in t' is not a type"),
+        (
+            '{"format": "netdissect-schema/1", "protocol": "riptide", "messages": {"1": {"name": "A", "fields": [["x", "in t"]]}}}',
+            "'in t' is not a type",
+        ),
         ('{"format": "netdissect-schema/1", "messages": {}}', "protocol"),
         ("{", "line 1"),
         (None, "No such file"),

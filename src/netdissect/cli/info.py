@@ -10,7 +10,7 @@ import click
 
 from netdissect.cli import options
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.request import Match, select
+from netdissect.cli.request import Match, Selection
 from netdissect.cli.session import Choices, Session
 
 
@@ -57,11 +57,16 @@ def _counts(
             name: (each["datagrams"], each["connections"]) for name, each in found.protocols.items()
         }
         return counts, found.other_datagrams, asdict(found.flow)
-    wanted = select(session, match)
+    datagrams: Counter[str | None] = Counter()
+    connections: set[int] = set()
+    for record in Selection(session, match).datagrams():
+        # Segments of unknown TCP streams are no datagrams.
+        if record.protocol is not None or record.transport == "udp":
+            datagrams[record.protocol] += 1
+        if record.connection is not None:
+            connections.add(record.connection)
     names = Counter(
-        report.protocol for report in session.reports if report.connection in wanted.connections
+        report.protocol for report in session.reports if report.connection in connections
     )
-    counts = {
-        name: (number, names[name]) for name, number in wanted.datagrams.items() if name is not None
-    }
-    return counts, wanted.datagrams[None], None
+    counts = {name: (number, names[name]) for name, number in datagrams.items() if name is not None}
+    return counts, datagrams[None], None

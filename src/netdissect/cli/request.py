@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,7 +12,7 @@ from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import no_such_connection
 from netdissect.model.annotations import Severity
-from netdissect.model.records import DatagramRecord, Finding, MessageRecord
+from netdissect.model.records import DatagramRecord, Finding, MessageRecord, Reliability
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
 
 if TYPE_CHECKING:
@@ -147,57 +147,81 @@ class Match:
         return known[number]
 
 
-@dataclass(slots=True)
-class Selected:
-    """The part of a capture that matches a filter."""
-
-    items: list[UnitRecord | ConnectionEvent]
-    """Units and events of matching datagrams, in time order."""
-    frames: set[int]
-    """Matching frames; for a message of a TCP stream, every frame that carried part of it."""
-    connections: set[int]
-    """Numbers of the connections with a matching datagram."""
-    datagrams: Counter[str | None]
-    """Number of matching datagrams by protocol; None = no known protocol."""
+MAX_KEPT_ITEMS = 200_000
+"""Maximum number of units and events that are kept in memory; with more, captures are read again. A
+datagram can hold hundreds of units.
+"""
+MAX_SELECTED = 1_000_000
+"""Maximum number of units that a filter selects in a view of units."""
 
 
-def select(session: Session, match: Match) -> Selected:
-    """Read the capture once and return everything that belongs to matching datagrams."""
-    found = Selected([], set(), set(), Counter())
-    items: list[UnitRecord | ConnectionEvent] = []
-    units: set[tuple[int, str, int, int]] = set()
-    match.restrict(session)
-    for item in session.records_and_timeline():
-        if not isinstance(item, DatagramRecord):
-            items.append(item)
-        elif match.datagram(item, session.first_ns):
-            found.frames |= {item.frame, *item.frames}
-            # Like `info`, do not count segments of unknown TCP streams as datagrams.
-            if item.protocol is not None or item.transport == "udp":
-                found.datagrams[item.protocol] += 1
-            if item.connection is not None:
-                found.connections.add(item.connection)
-                units.update(_units(item.connection, item, match.messages(item)))
-    # Selected last: a unit also matches through its acknowledgement, which comes later.
-    found.items += (item for item in items if _kept(item, found.frames, units))
-    return found
+class Selection:
+    """The part of a capture that matches a filter: its datagrams in a first reading, and the units
+    and events that belong to them in a second one.
+    """
 
+    def __init__(self, session: Session, match: Match, *, units: bool = False) -> None:
+        """Take a session that nothing has been read from; `units`: `items` is called, too."""
+        if units and session.rereadable and session.first_pass is None:
+            session.first_look()
+        match.restrict(session)
+        self.frames: set[int] = set()
+        """Added frames; for a message of a TCP stream, every frame that carried part of it."""
+        self._session, self._match, self._with_units = session, match, units
+        self._units: defaultdict[tuple[int, int, str], set[int]] = defaultdict(set)
+        """(connection, direction, space) -> numbers of added units."""
+        self._room = MAX_SELECTED
+        self._limits: Counter[str] = Counter()
+        """Limit -> number of units and events beyond it."""
+        self._kept: list[UnitRecord | ConnectionEvent] = []
+        """All units and events of a capture that cannot be read again."""
 
-def _units(
-    connection: int, record: DatagramRecord, messages: list[MessageRecord]
-) -> Iterator[tuple[int, str, int, int]]:
-    for message in messages:
-        facts = message.reliability
-        if facts is not None:
-            yield connection, facts.space, record.direction or 0, facts.seq
+    def datagrams(self) -> Iterator[DatagramRecord]:
+        """Yield the datagrams that match."""
+        session, match = self._session, self._match
+        keeps = self._with_units and not session.rereadable
+        for item in session.records_and_timeline(timeline=self._with_units):
+            if isinstance(item, DatagramRecord):
+                if match.datagram(item, session.first_ns):
+                    yield item
+            elif keeps:
+                if len(self._kept) < MAX_KEPT_ITEMS:
+                    self._kept.append(item)
+                else:
+                    self._limits["MAX_KEPT_ITEMS"] += 1
 
+    def add(self, record: DatagramRecord) -> list[Reliability]:
+        """Select the units and events of a datagram, and return what is known of these units."""
+        self.frames |= {record.frame, *record.frames}
+        messages = self._match.messages(record)
+        facts = [each.reliability for each in messages if each.reliability is not None]
+        if record.connection is not None:
+            for fact in facts:
+                numbers = self._units[record.connection, record.direction or 0, fact.space]
+                if fact.seq not in numbers:
+                    if self._room:
+                        numbers.add(fact.seq)
+                        self._room -= 1
+                    else:
+                        self._limits["MAX_SELECTED"] += 1
+        return facts
 
-def _kept(
-    item: UnitRecord | ConnectionEvent, frames: set[int], units: set[tuple[int, str, int, int]]
-) -> bool:
-    if isinstance(item, UnitRecord):
-        return (item.connection, item.space, item.direction, item.seq) in units
-    return item.frame in frames
+    def items(self) -> Iterator[UnitRecord | ConnectionEvent]:
+        """Yield the units and events of added datagrams, in time order; a unit also matches through
+        its acknowledgement, which comes later.
+        """
+        session = self._session
+        session.limits_hit = {**session.limits_hit, **self._limits}
+        if session.rereadable:
+            with session.reopen() as again:
+                yield from filter(self._has, again.timeline())
+        else:
+            yield from filter(self._has, self._kept)
+
+    def _has(self, item: UnitRecord | ConnectionEvent) -> bool:
+        if isinstance(item, UnitRecord):
+            return item.seq in self._units.get((item.connection, item.direction, item.space), ())
+        return item.frame in self.frames
 
 
 class Request(NamedTuple):

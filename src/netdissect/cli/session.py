@@ -105,6 +105,9 @@ _LIMIT_NOTES = {
     " their end",
     "MAX_UNCOUNTED": "datagrams were counted before earlier ones of flows not yet recognised",
     "MAX_SORTED": "units are missing: there are more than can be sorted",
+    "MAX_SELECTED": "messages match, but are not shown: there are more than a filter can select",
+    "MAX_KEPT_ITEMS": "units and events are missing: too many to keep, and the capture cannot be"
+    " read again",
     "MAX_HELD_RECORDS": "datagrams were shown before the fate of all their units was known",
 }
 """Limit -> what its excess, a number, means for the output."""
@@ -191,6 +194,11 @@ class Session(Closing):
     def live(self) -> bool:
         """Return whether the capture arrives on standard input."""
         return self.file == "-"
+
+    @property
+    def rereadable(self) -> bool:
+        """Return whether the capture is a file that can be read more than once."""
+        return self.own and not self.live and Path(self.file).is_file()
 
     @property
     def at_once(self) -> bool:
@@ -312,10 +320,9 @@ class Session(Closing):
 
     def _is_long(self) -> bool:
         """Return whether the user would notice the duration of a first pass over the file."""
-        if self.live or not self.own or self.first_pass is not None or self.choices.strict:
+        if not self.rereadable or self.first_pass is not None or self.choices.strict:
             return False
-        file = Path(self.file)
-        return file.is_file() and file.stat().st_size >= LONG_OCTETS
+        return Path(self.file).stat().st_size >= LONG_OCTETS
 
     def _early(self) -> list[EarlyRecord]:
         """Return the records that are shown before the first pass."""

@@ -11,11 +11,11 @@ import click
 from netdissect.cli import options
 from netdissect.cli.capture_pair import CapturePair
 from netdissect.cli.output import one_view, print_json
-from netdissect.cli.request import Match, Request
+from netdissect.cli.request import Match, Request, Selection
 from netdissect.cli.session import Session
 from netdissect.cli.spans import LENGTH
 from netdissect.model.intervals import Interval
-from netdissect.model.records import DatagramRecord, MessageRecord, Reliability
+from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionReport, UnitRecord
 
 if TYPE_CHECKING:
@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 @options.capture({"connection": options.COUNT}, second=True)
 @options.narrowed
 @click.option(
-    "--interval", type=LENGTH, default="1s", metavar="TIME", help="Length of an interval."
-    "  [default: 1s]",
+    "--interval",
+    type=LENGTH,
+    default="1s",
+    metavar="TIME",
+    help="Length of an interval.  [default: 1s]",
 )
 @click.option(
     "-T", "table", type=click.Choice(["csv", "tsv"]), help="Print a table for other programs."
@@ -122,27 +125,13 @@ def _observed(session: Session, second: str, request: Request, interval: int) ->
 
 def _matching(session: Session, match: Match, connection: int | None, table: Intervals) -> None:
     """Count the datagrams that match, and the units on them."""
-    units: list[UnitRecord] = []
-    wanted: set[tuple[int, int, str, int]] = set()
-    frames: set[int] = set()
-    match.restrict(session)
-    for item in session.of_connection(connection, session.records_and_timeline()):
-        if isinstance(item, UnitRecord):
-            units.append(item)
-        elif isinstance(item, DatagramRecord) and match.datagram(item, session.first_ns):
-            frames |= {item.frame, *item.frames}
-            facts = _facts(match.messages(item))
-            _datagram(table, item, [fact.kind for fact in facts])
-            way = item.direction or 0
-            wanted |= {(item.connection or 0, way, fact.space, fact.seq) for fact in facts}
+    selection = Selection(session, match, units=True)
+    for record in session.of_connection(connection, selection.datagrams()):
+        _datagram(table, record, [fact.kind for fact in selection.add(record)])
     table.place(session.reports)
-    for unit in units:
-        if (unit.connection, unit.direction, unit.space, unit.seq) in wanted:
-            table.tell(unit, frames)
-
-
-def _facts(messages: list[MessageRecord]) -> list[Reliability]:
-    return [message.reliability for message in messages if message.reliability is not None]
+    for unit in selection.items():
+        if isinstance(unit, UnitRecord):
+            table.tell(unit, selection.frames)
 
 
 def _datagram(table: Intervals, record: DatagramRecord, kinds: Sequence[str | None]) -> None:

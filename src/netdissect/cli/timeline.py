@@ -6,24 +6,26 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from netdissect.cli import options
 from netdissect.cli.capture_pair import CapturePair
 from netdissect.cli.output import one_view, print_json
-from netdissect.cli.request import Request, select
+from netdissect.cli.request import MAX_KEPT_ITEMS, Request, Selection
 from netdissect.cli.session import Session
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
-MAX_KEPT_OCTETS = 16_000_000
-"""Size in bytes up to which a capture is read once and its units are kept in memory."""
+if TYPE_CHECKING:
+    from netdissect.pipeline.reports import Reports
 
 MAX_SORTED = 10_000
 """Maximum number of units that are sorted otherwise than by time."""
 
 _Item: TypeAlias = UnitRecord | ConnectionEvent
+_Again: TypeAlias = Callable[[], Iterator[_Item]]
+"""Reads a capture again, and yields its units and events."""
 _ONLY: dict[str, Callable[[_Item], bool]] = {
     "resent": lambda item: isinstance(item, UnitRecord) and len(item.copies) > 1,
     "lost": lambda item: isinstance(item, UnitRecord) and item.outcome in {"unacked", "given_up"},
@@ -107,11 +109,28 @@ def _items(session: Session, request: Request) -> Iterator[_Item]:
         with CapturePair(session, request.second, request.display_filter) as both:
             yield from both.timeline(request.connection)
         return
+    reading, _ = _readings(session, request)
+    yield from reading
+
+
+def _readings(session: Session, request: Request) -> tuple[Iterator[_Item], _Again]:
+    """Return the units and events of one capture, and what reads them again."""
     match = request.match(session)
     if match.filter is None:
-        yield from session.of_connection(request.connection, session.timeline())
-    else:
-        yield from session.of_connection(request.connection, select(session, match).items)
+
+        def again() -> Iterator[_Item]:
+            with session.reopen() as other:
+                yield from other.of_connection(request.connection, other.timeline())
+
+        return session.of_connection(request.connection, session.timeline()), again
+    selection = Selection(session, match, units=True)
+    for record in selection.datagrams():
+        selection.add(record)
+
+    def selected() -> Iterator[_Item]:
+        return session.of_connection(request.connection, selection.items())
+
+    return selected(), selected
 
 
 @dataclass(slots=True)
@@ -157,34 +176,56 @@ class _Shown:
 def _print(session: Session, request: Request, shown: _Shown) -> None:
     """Print the overview of each connection, then its units and events.
 
-    A large file is read three times (connections, overview, lines), so that nothing is kept in
-    memory.
+    A capture with many of them is read once for the overview and once for the lines, so that
+    nothing is kept in memory.
     """
-    from netdissect.render.timeline import show_timeline  # noqa: PLC0415
-
-    items: Iterable[_Item]
-    lanes: Iterable[_Item]
     if request.second is not None:
         with CapturePair(session, request.second, request.display_filter) as both:
-            lanes = items = list(both.timeline(request.connection))
-            reports, first_ns = both.reports, both.first_ns
-        if request.connection is not None:
-            reports = reports.of({request.connection})
+            number = request.connection
+            lanes, lines = _twice(
+                session, both.timeline(number), lambda: both.timeline(number)
+            )
+            reports = both.reports
+            if request.connection is not None:
+                reports = reports.of({request.connection})
+            _show(request, reports, both.first_ns, lanes, shown.of(lines))
+        return
+    filtered = request.display_filter is not None
+    ahead = session.first_look() if session.rereadable and not filtered else None
+    once, again = _readings(session, request)
+    if ahead is not None and _units_of(ahead) > MAX_KEPT_ITEMS:
+        lanes, lines, reports = again(), once, ahead
     else:
-        size = session.reader.progress()[1] or 0
-        large = request.display_filter is None and size > MAX_KEPT_OCTETS
-        items = _items(session, request)
-        ahead = session.first_look() if large else None
-        if ahead is None:
-            lanes = items = list(items)
-        else:
-            lanes = _read_again(session, request.connection)
-        reports = request.chosen(session.reports if ahead is None else ahead)
-        first_ns = session.first_ns
-    screen, clock = request.look.screen(), request.clock(first_ns)
-    show_timeline(screen, reports, lanes, shown.of(items), clock)
+        lanes, lines = _twice(session, once, again)
+        reports = session.reports
+    _show(request, request.chosen(reports), session.first_ns, lanes, shown.of(lines))
 
 
-def _read_again(session: Session, connection: int | None) -> Iterator[_Item]:
-    with session.reopen() as ahead:
-        yield from ahead.of_connection(connection, ahead.timeline())
+def _units_of(reports: Reports) -> int:
+    return sum(space.units for report in reports for space in report.spaces)
+
+
+def _twice(
+    session: Session, once: Iterator[_Item], again: _Again
+) -> tuple[Iterable[_Item], Iterable[_Item]]:
+    """Return the items for two passes over them: from memory if they are few."""
+    kept = list(islice(once, MAX_KEPT_ITEMS))
+    more = sum(1 for _ in once)  # to the end, because the reports are known only then
+    if more and session.rereadable:
+        kept.clear()
+        return again(), again()
+    if more:
+        session.limits_hit = {**session.limits_hit, "MAX_KEPT_ITEMS": more}
+    return kept, kept
+
+
+def _show(
+    request: Request,
+    reports: Reports,
+    first_ns: int | None,
+    lanes: Iterable[_Item],
+    lines: Iterable[_Item],
+) -> None:
+    from netdissect.render.timeline import show_timeline  # noqa: PLC0415
+
+    show_timeline(request.look.screen(), reports, lanes, lines, request.clock(first_ns))

@@ -9,7 +9,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.request import Match, select
+from netdissect.cli.request import Match, Selection
 from netdissect.cli.session import Session
 from netdissect.system.interrupt import at_once
 
@@ -49,4 +49,5 @@ def _frames(file: str, display_filter: str | None) -> set[int] | None:
     if display_filter is None:
         return None
     with Session(file, quiet=True) as session:
-        return select(session, Match.compile(display_filter, session)).frames
+        found = Selection(session, Match.compile(display_filter, session)).datagrams()
+        return {frame for record in found for frame in (record.frame, *record.frames)}
