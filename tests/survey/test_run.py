@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -29,6 +30,7 @@ from netdissect.survey.sources import Source, sources_of
 from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
 from netdissect.system import sandbox
+from netdissect.system.parent import usable_files
 
 RIPTIDE = console_docs.ROOT / "captures" / "riptide"
 
@@ -379,3 +381,26 @@ def test_interrupted_before_its_workers_have_begun_it_prints_no_traceback(
     )  # fmt: skip
     assert ended.returncode == 130
     assert ended.stderr.strip() == "netdissect: interrupted"
+
+
+@pytest.mark.parametrize("files", [12, 16, 24])
+def test_too_few_file_descriptors_are_told_before_dask_starts(files: int, tmp_path: Path) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+    command = [sys.executable, "-m", "netdissect", "survey", str(RIPTIDE), "--out", "fleet"]
+    ended = subprocess.run(
+        [*command, "--workers", "1"], preexec_fn=limit, cwd=tmp_path, capture_output=True,
+        text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert f"--workers 1 needs 64 open files, and the limit is {files}" in ended.stderr
+
+
+def test_the_limit_on_file_descriptors_is_raised_where_it_may_be() -> None:
+    usable, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usable - 1, most))
+        assert usable_files(usable) == usable == resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (usable, most))

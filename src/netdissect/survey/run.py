@@ -25,7 +25,7 @@ from netdissect.survey.sources import Source, is_remote
 from netdissect.survey.work import Plan, survey_many, survey_one
 from netdissect.system import sandbox
 from netdissect.system.interrupt import at_once
-from netdissect.system.parent import usable_cores
+from netdissect.system.parent import usable_cores, usable_files
 from netdissect.system.programs import nothing_of_the_folder
 
 MAX_ATTEMPTS = 3
@@ -37,6 +37,8 @@ _REPLACED_AFTER = 2
 # Dask gives calls with equal arguments one result if they are pure.
 _SUBMIT = {"pure": False, "retries": MAX_ATTEMPTS - 1}
 """Options of every task."""
+_FILES, _FILES_PER_WORKER = 48, 16
+"""Open files that Dask needs, and how many more per worker; measured: 24, and 11 per worker."""
 _PATIENCE = ("3s", "20s")
 """How long a scheduler may take to answer, and how long to come back after a restart."""
 
@@ -277,6 +279,14 @@ def _own_cluster(workers: int) -> Any:
     from distributed.deploy.spec import close_clusters  # noqa: PLC0415
     from distributed.security import Security  # noqa: PLC0415
 
+    # Checked first: with too few, Dask waits for ever for a worker, or names an internal part.
+    needed = _FILES + workers * _FILES_PER_WORKER
+    usable = usable_files(needed)
+    if usable < needed:
+        raise NetdissectError(
+            f"--workers {workers} needs {needed} open files, and the limit is {usable}:"
+            " raise it (ulimit -n), or use fewer --workers"
+        )
     try:
         return LocalCluster(
             n_workers=workers,

@@ -19,6 +19,19 @@ def usable_cores() -> int:
     return os.cpu_count() or 1
 
 
+def usable_files(wanted: int) -> int:
+    """Raise the limit on open files to `wanted` if it is lower and may be raised, and return it."""
+    try:
+        import resource  # noqa: PLC0415 - not on Windows, which has no such limit
+    except ImportError:
+        return wanted
+    usable, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY in (usable, most) or usable >= wanted:
+        return wanted
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, most), most))
+    return min(wanted, most)
+
+
 def tether() -> Callable[[], None]:
     """Return what a new process is to call before it runs another program: it then ends with this
     one, even if that is killed, where the kernel sees to it.
