@@ -463,3 +463,19 @@ def test_where_no_timeline_is_shown_acknowledged_segments_have_no_records() -> N
     assert len(recorder.pending) == len(wire.track.halves[0].outstanding) == 100
     wire.send(0, 20, 10, 6001, ack=0)
     assert [item.extra for item in recorder.pending if isinstance(item, UnitRecord)][-1] == {"continued": 6}
+
+
+def test_where_no_timeline_is_shown_only_needed_messages_have_records() -> None:
+    wire, recorder = recorded()
+    for number in range(10):
+        start = 10 * number
+        wire.send(0, start, 10, 40 + number, ack=0)
+        wire.track.message(0, "Text", (start, start + 10), wire.frame, (40 + number) * MS)
+    wire.send(1, 0, 0, 400, ack=80)
+    Pruner().prune(recorder, 10, {6})
+    left = [item for item in recorder.pending if isinstance(item, UnitRecord)]
+    messages = [record for record in left if record.space == "message"]
+    # One of a waiting frame, two of later frames, two that are not acknowledged.
+    assert [record.seq for record in messages] == [3, 7, 8, 9, 10]
+    wire.send(0, 20, 10, 6000, ack=0)
+    assert [record.extra.get("retransmitted_in") for record in messages] == [15, *4 * [None]]

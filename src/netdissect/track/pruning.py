@@ -11,6 +11,7 @@ from typing import Final
 
 from netdissect.model.units import ConnectionEvent, UnitRecord
 from netdissect.track.recorder import Recorder, SpaceRecorder
+from netdissect.track.stream import SPACE as MESSAGES
 
 _LEAST: Final = 128
 
@@ -45,16 +46,23 @@ class Pruner:
                 scribe.stream.retire()
         left: list[UnitRecord | ConnectionEvent] = []
         for item in pending:
-            if isinstance(item, UnitRecord) and (
-                item.emitted
-                or (
-                    item.connection not in scribes
-                    and item.copies[-1].frame < before
-                    and kept.isdisjoint([copy.frame for copy in item.copies])
-                )
-            ):
+            if not isinstance(item, UnitRecord):
+                left.append(item)
                 continue
-            left.append(item)
+            if item.emitted:
+                continue
+            # Numbered units and segments were looked at above.
+            over = item.connection not in scribes or (
+                item.space == MESSAGES and item.settled_ns is not None
+            )
+            if (
+                over
+                and item.copies[-1].frame < before
+                and kept.isdisjoint([copy.frame for copy in item.copies])
+            ):
+                recorder.leave(item)
+            else:
+                left.append(item)
         pending.clear()
         pending.extend(left)
         self._packets = max(_LEAST, least, len(pending) // 8)

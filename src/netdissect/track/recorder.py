@@ -95,7 +95,7 @@ class Recorder:
                         return
                     self._hit(head)
             pending.popleft()
-            self._leave(head)
+            self.leave(head)
             yield head
 
     def settled(self, now_ns: int) -> list[UnitRecord]:
@@ -121,7 +121,7 @@ class Recorder:
                     pending.append(item)
                     continue
                 self._hit(item)
-            self._leave(item)
+            self.leave(item)
             found.append(item)
         self._due, self._due_ns = max(_LEAST_DUE, 2 * len(pending)), now_ns + LINGER_NS
         return found
@@ -132,7 +132,7 @@ class Recorder:
         if scribe is not None:
             scribe.hit("MAX_PENDING", unit.direction, unit.space)
 
-    def _leave(self, item: UnitRecord | ConnectionEvent) -> None:
+    def leave(self, item: UnitRecord | ConnectionEvent) -> None:
         """Mark a record as emitted, and have its space forget it."""
         if isinstance(item, UnitRecord):
             item.emitted = True
