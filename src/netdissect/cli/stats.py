@@ -26,11 +26,8 @@ if TYPE_CHECKING:
 @options.capture({"connection": options.COUNT}, second=True)
 @options.narrowed
 @click.option(
-    "--interval",
-    type=LENGTH,
-    default="1s",
-    metavar="TIME",
-    help="Length of an interval.  [default: 1s]",
+    "--interval", type=LENGTH, default="1s", metavar="TIME", help="Length of an interval."
+    "  [default: 1s]",
 )
 @click.option(
     "-T", "table", type=click.Choice(["csv", "tsv"]), help="Print a table for other programs."

@@ -182,12 +182,8 @@ def _print(session: Session, request: Request, shown: _Shown) -> None:
     if request.second is not None:
         with CapturePair(session, request.second, request.display_filter) as both:
             number = request.connection
-            lanes, lines = _twice(
-                session, both.timeline(number), lambda: both.timeline(number)
-            )
-            reports = both.reports
-            if request.connection is not None:
-                reports = reports.of({request.connection})
+            lanes, lines = _twice(session, both.timeline(number), lambda: both.timeline(number))
+            reports = both.reports if number is None else both.reports.of({number})
             _show(request, reports, both.first_ns, lanes, shown.of(lines))
         return
     filtered = request.display_filter is not None

@@ -26,10 +26,11 @@ def usable_files(wanted: int) -> int:
     except ImportError:
         return wanted
     usable, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if resource.RLIM_INFINITY in (usable, most) or usable >= wanted:
+    if usable >= wanted or usable == resource.RLIM_INFINITY:
         return wanted
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(wanted, most), most))
-    return min(wanted, most)
+    found = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (found, most))
+    return found
 
 
 def tether() -> Callable[[], None]:
