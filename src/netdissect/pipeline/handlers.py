@@ -14,6 +14,7 @@ from netdissect.model.native import i64
 from netdissect.model.packets import FlowKey, Packet, PacketKind, reverse_key
 from netdissect.model.reports import EndHint
 from netdissect.pipeline.observer import Datagram, Observer
+from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Fault, Protocol
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.connection import Connection
@@ -458,3 +459,32 @@ def _messages_alone(events: list[Event]) -> list[Event]:
 def _nothing_new(events: list[Event]) -> list[Event]:
     """Return the events of a datagram that did not begin a connection after all."""
     return [event for event in events if event[0] != _RESTART or event[1] != "?"]
+
+
+def add_last_findings(connection: Connection, assembler: Assembler | None, end_ns: int) -> None:
+    """Add what only the end tells: what stays incomplete, and dialects that nothing has proven."""
+    if assembler is not None:
+        for direction, events in enumerate(assembler.finish()):
+            if events:
+                at = connection.last_frame, connection.last_ns
+                connection.further(direction, *at, events)
+    if not connection.started:
+        _add_unproven(connection, end_ns)
+
+
+def _add_unproven(connection: Connection, end_ns: int) -> None:
+    protocol = registry.get(connection.protocol)
+    code = last = None
+    names = []
+    for lane in connection.lanes:
+        if not lane.datagrams:
+            continue
+        found = protocol.unproven(connection.hints, lane.direction, lane.messages)
+        if found is not None:
+            code, last = found, lane
+            names.append("server" if lane.direction else "client")
+    if code is not None and last is not None:
+        text = f"{' and '.join(names)} read as {connection.hints.dialects[last.direction]}"
+        direction = last.direction if len(names) == 1 else None
+        at = last.last_frame, last.last_ns
+        connection.findings.add(code, *at, direction, text, concluded_ns=end_ns)

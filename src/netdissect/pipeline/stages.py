@@ -23,7 +23,7 @@ from netdissect.model.units import Placement
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.aside import LonePacket
 from netdissect.pipeline.doubts import Doubts
-from netdissect.pipeline.handlers import Flow, Name, Restarts, name_of
+from netdissect.pipeline.handlers import Flow, Name, Restarts, add_last_findings, name_of
 from netdissect.pipeline.numbering import ConnectionNumbers, common_numbers
 from netdissect.pipeline.observer import Observer
 from netdissect.pipeline.options import UNKNOWN_PLACEMENT, Analysis, Options
@@ -493,11 +493,7 @@ class Pipeline(PacketSink):
 
     def _conclude(self, connection: Connection, assembler: Assembler | None, end_ns: int) -> None:
         """Conclude a connection, and store or pass on its report."""
-        if assembler is not None:
-            for direction, events in enumerate(assembler.finish()):
-                if events:
-                    at = connection.last_frame, connection.last_ns
-                    connection.further(direction, *at, events)
+        add_last_findings(connection, assembler, end_ns)
         self._table.ended(connection)
         if self.options.placing:
             self._placed(connection)

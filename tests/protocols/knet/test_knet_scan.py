@@ -15,6 +15,7 @@ from netdissect.dissect.engine import Request, dissect
 from netdissect.model.claims import STRONG, Hints
 from netdissect.model.events import Ev
 from netdissect.model.packets import PacketKind, reverse_key
+from netdissect.model.reports import Anomaly
 from netdissect.model.segments import StreamPiece
 from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.protocols.knet import PROTOCOL
@@ -475,6 +476,30 @@ def test_a_client_of_2010_does_not_tell_what_its_server_speaks() -> None:
     assert report.messages[1]["PacketAck"] == 1
 
 
+def test_a_dialect_that_nothing_proves_is_said_to_be_assumed_once() -> None:
+    """In mid-stream, a server without a control message follows its client."""
+    rows = []
+    for n in range(48, 112, 2):
+        rows += [(0, built(n, b"\x3dsome", reliable=n // 2)), (0, built(n + 1, b"\x03" + acked(n)))]
+        rows += [(1, built(n, b"\x3dsome", reliable=n // 2))]
+    assert assumed(rows) == [(1, len(rows), "server read as knet-2010")]
+    assert assumed([(side, one) for side, one in rows if b"some" in one]) == [
+        (None, 64, "client and server read as knet-2.x")
+    ]
+    assert assumed([*rows, (1, built(112, b"\x03" + acked(111)))]) == []
+
+
+def assumed(rows: list[tuple[int, bytes]]) -> list[tuple[int | None, int | None, str]]:
+    """Return (direction, frame, text) of the notes on dialects that nothing proves."""
+    found: list[Anomaly] = []
+    fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)], found.append)
+    return [
+        (item.direction, item.frame, item.message)
+        for item in found
+        if item.code == "knet-ambiguous-dialect"
+    ]
+
+
 def test_a_server_that_was_taken_for_one_of_2010_is_known_by_its_acknowledgements() -> None:
     """It acknowledges only after the sample, which has bare headers as well."""
     rows = []
@@ -536,10 +561,10 @@ def opened(connect: bytes, *more: tuple[int, bytes]) -> list[tuple[int, int, byt
     return [(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)]
 
 
-def fed(rows: list[tuple[int, int, bytes]]) -> Any:
+def fed(rows: list[tuple[int, int, bytes]], noted: Any = None) -> Any:
     key = bytes([10, 0, 0, 1, 10, 0, 0, 2]) + b"\xc3\x50\x09\x29"
     keys = key, reverse_key(key)
-    pipeline = Pipeline(Options(strict=True))
+    pipeline = Pipeline(Options(strict=True, on_anomaly=noted))
     pipeline.run(
         (PacketKind.UDP, frame, 10**9 + at, keys[side], octets, None, ())
         for frame, (side, at, octets) in enumerate(rows, 1)

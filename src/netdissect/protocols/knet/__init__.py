@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,7 +20,16 @@ from netdissect.protocols.knet.scan import scan, scan_stream
 from netdissect.protocols.knet.scanner import KnetScanner
 from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.protocols.knet.transfers import Transfers
-from netdissect.wire.knet import APPLICATIONS, CONTROLS, DIALECTS, PORTS
+from netdissect.wire.knet import (
+    APPLICATIONS,
+    CONTROLS,
+    DIALECTS,
+    LEGACY,
+    PACKET_ACK,
+    PING_REPLY,
+    PING_REQUEST,
+    PORTS,
+)
 
 _TITLES = {
     "knet-2.x": "reference implementation since 2011-02: tags 2.5 to 2.7, stable, master",
@@ -32,6 +42,8 @@ _TITLES = {
 
 _ESTABLISHED: Final = DecoderState(Phase.OPEN)
 """Stands for every state in which no connect datagram is expected."""
+_PROOFS: Final = {"knet-2.x": (PACKET_ACK, PING_REPLY), LEGACY: (PACKET_ACK, PING_REQUEST)}
+"""Control messages that no other dialect numbers in this way; ID 1 has a meaning in both."""
 
 
 def _types(dialect: str) -> tuple[str, ...]:
@@ -91,6 +103,14 @@ class Knet(Protocol):
         phase = Phase.CONNECT_FIRST if claim.attempt else Phase.START
         undecided = claim.doubtful[::-1] if claim.client == 1 else claim.doubtful
         return Hints(hints.dialects, DecoderState(phase, undecided=undecided))
+
+    def unproven(self, hints: Hints, direction: int, types: Container[str]) -> str | None:
+        """Return a code if the dialect is assumed and no control message has proven it."""
+        state: DecoderState | None = hints.extra
+        proofs = _PROOFS.get(hints.dialects[direction])
+        if state is None or proofs is None or not state.undecided[direction]:
+            return None
+        return None if any(kind in types for kind in proofs) else "knet-ambiguous-dialect"
 
     def for_layers(self, extra: Any) -> Any:
         """Return what tells layers whether a datagram is a connect datagram."""
