@@ -154,7 +154,8 @@ class Plots(Pane):
         """Return the plot, as large as there is room."""
         chart = self.chart()
         if chart is None:
-            self._lines = [[(" No plot: nothing here is numbered.", "dim")]]
+            none: Line = [(" No plot: nothing here is numbered.", "dim")]
+            self._lines = [] if self._history is None else [none]
             return super().draw(width, height, focused=focused)
         rows = max(_MIN_ROWS, height - _AXIS_ROWS - len(chart.lanes))
         self._lines = self._picture(chart, width - 1, rows)
