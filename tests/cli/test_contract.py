@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from click.testing import CliRunner, Result
 import console_docs
 import hostile
 from netdissect.cli import ALIASES, cli, default_command
+from netdissect.cli.request import Selection
 
 ROOT = console_docs.ROOT
 LOSSY = str(ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
@@ -183,6 +185,24 @@ def test_units_that_are_too_many_to_keep_are_read_again(
     many = invoke(*words)
     assert (many.stdout, many.stderr, many.exit_code) == (few.stdout, few.stderr, 0)
     assert invoke("timeline", LOSSY, "2").exit_code == 2
+
+
+def test_many_selected_units_are_read_once_for_each_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[int] = []
+    items = Selection.items
+
+    def counting(selection: Selection) -> Iterator[object]:
+        drawn.append(0)
+        for item in items(selection):
+            drawn[-1] += 1
+            yield item
+
+    monkeypatch.setattr(Selection, "items", counting)
+    invoke("timeline", LOSSY, "-Y", "msg.resend")
+    monkeypatch.setattr("netdissect.cli.timeline.MAX_KEPT_ITEMS", 10)
+    invoke("timeline", LOSSY, "-Y", "msg.resend")
+    once, lanes, lines = drawn
+    assert once == lanes == lines
 
 
 @pytest.mark.parametrize("words", [(), ("-Y", "udp")])

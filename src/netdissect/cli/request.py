@@ -190,6 +190,11 @@ class Selection:
                 else:
                     self._limits["MAX_KEPT_ITEMS"] += 1
 
+    @property
+    def units(self) -> int:
+        """Return how many units are selected so far."""
+        return MAX_SELECTED - self._room
+
     def add(self, record: DatagramRecord) -> list[Reliability]:
         """Select the units and events of a datagram, and return what is known of these units."""
         self.frames |= {record.frame, *record.frames}

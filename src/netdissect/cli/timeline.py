@@ -109,12 +109,14 @@ def _items(session: Session, request: Request) -> Iterator[_Item]:
         with CapturePair(session, request.second, request.display_filter) as both:
             yield from both.timeline(request.connection)
         return
-    reading, _ = _readings(session, request)
+    reading, _, _ = _readings(session, request)
     yield from reading
 
 
-def _readings(session: Session, request: Request) -> tuple[Iterator[_Item], _Again]:
-    """Return the units and events of one capture, and what reads them again."""
+def _readings(session: Session, request: Request) -> tuple[Iterator[_Item], _Again, int]:
+    """Return the units and events of one capture, what reads them again, and how many units a
+    filter has selected.
+    """
     match = request.match(session)
     if match.filter is None:
 
@@ -122,7 +124,7 @@ def _readings(session: Session, request: Request) -> tuple[Iterator[_Item], _Aga
             with session.reopen() as other:
                 yield from other.of_connection(request.connection, other.timeline())
 
-        return session.of_connection(request.connection, session.timeline()), again
+        return session.of_connection(request.connection, session.timeline()), again, 0
     selection = Selection(session, match, units=True)
     for record in selection.datagrams():
         selection.add(record)
@@ -130,7 +132,7 @@ def _readings(session: Session, request: Request) -> tuple[Iterator[_Item], _Aga
     def selected() -> Iterator[_Item]:
         return session.of_connection(request.connection, selection.items())
 
-    return selected(), selected
+    return selected(), selected, selection.units
 
 
 @dataclass(slots=True)
@@ -188,9 +190,12 @@ def _print(session: Session, request: Request, shown: _Shown) -> None:
         return
     filtered = request.display_filter is not None
     ahead = session.first_look() if session.rereadable and not filtered else None
-    once, again = _readings(session, request)
-    if ahead is not None and _units_of(ahead) > MAX_KEPT_ITEMS:
-        lanes, lines, reports = again(), once, ahead
+    once, again, units = _readings(session, request)
+    if ahead is not None:
+        units = _units_of(ahead)
+    if units > MAX_KEPT_ITEMS and session.rereadable:
+        lanes, lines = again(), once
+        reports = session.reports if ahead is None else ahead
     else:
         lanes, lines = _twice(session, once, again)
         reports = session.reports
