@@ -6,12 +6,13 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from netdissect.capture import open_capture
+from netdissect.capture import CaptureReader, open_capture
 from netdissect.capture.tshark import protocol_facts, tshark_facts
 from netdissect.flow import packets
+from netdissect.model.errors import CaptureFileError
 from netdissect.model.facts import Difference, FrameFacts
 from netdissect.model.packets import ACK, Packet, PacketKind, flow_endpoints
-from netdissect.pipeline import Options
+from netdissect.pipeline import Options, look_ahead
 from netdissect.pipeline.iterate import iter_records
 from netdissect.protocols import registry
 from netdissect.protocols.base import Protocol
@@ -31,10 +32,13 @@ class Comparison:
     """All differences, in frame order."""
 
 
-def our_facts(path: str, snapped: set[int] | None = None) -> Iterator[FrameFacts]:
+def our_facts(
+    path: str, snapped: set[int] | None = None, least: int = 0
+) -> Iterator[FrameFacts]:
     """Yield netdissect's facts about every complete UDP datagram and TCP segment.
 
-    Frames cut by the snap length are skipped, and their numbers added to `snapped`.
+    Frames cut by the snap length are skipped, and their numbers added to `snapped`. `least`: as for
+    `compare`.
     """
     with open_capture(path) as reader:
         for packet in packets(reader):
@@ -44,6 +48,12 @@ def our_facts(path: str, snapped: set[int] | None = None) -> Iterator[FrameFacts
                 yield _facts(packet)
             elif snapped is not None:
                 snapped.add(packet[1])
+        _check(reader, least)
+
+
+def _check(reader: CaptureReader, least: int) -> None:
+    if reader.fault is not None and reader.info.frames < least:
+        raise CaptureFileError(f"{reader.info.path}: {reader.fault}")
 
 
 def _facts(packet: Packet) -> FrameFacts:
@@ -64,15 +74,17 @@ def _facts(packet: Packet) -> FrameFacts:
     )
 
 
-def compare(path: str, *, frames: Container[int] | None = None) -> Comparison:
+def compare(path: str, *, frames: Container[int] | None = None, least: int = 0) -> Comparison:
     """Return the comparison of a capture file.
 
     Args:
         path: the file.
         frames: frames to compare; None = all.
+        least: number of frames that the file has, as an earlier reading found.
 
     Raises:
-        CaptureFileError: the file is missing or not a capture.
+        CaptureFileError: the file is missing or not a capture, or a fault ended a reading of it
+            before `least`.
         UsageError: tshark is not installed.
 
     """
@@ -81,7 +93,7 @@ def compare(path: str, *, frames: Container[int] | None = None) -> Comparison:
     theirs = {facts.frame: facts for facts in tshark_facts(path) if wanted(facts.frame)}
     snapped: set[int] = set()
     single: set[int] = set()
-    for ours in our_facts(path, snapped):
+    for ours in our_facts(path, snapped, least):
         if ours.transport == "tcp" and ours.length == 1:
             single.add(ours.frame)
         if not wanted(ours.frame):
@@ -101,7 +113,7 @@ def compare(path: str, *, frames: Container[int] | None = None) -> Comparison:
         )
     for protocol in registry.protocols():
         if protocol.wireshark is not None:
-            _compare_protocol(result, path, wanted, single, protocol)
+            _compare_protocol(result, path, wanted, single, protocol, least)
     result.differences.sort(key=lambda difference: difference.frame)
     return result
 
@@ -112,6 +124,7 @@ def _compare_protocol(
     wanted: Callable[[int], bool],
     single: set[int],
     protocol: Protocol,
+    least: int,
 ) -> None:
     """Compare the fields of a protocol that Wireshark also dissects; known errors of Wireshark are
     named as such.
@@ -119,9 +132,12 @@ def _compare_protocol(
     name = protocol.name
     comparer = import_module(str(protocol.wireshark)).Comparer(single)
     others = frozenset(registry.names()) - {name}
-    for record in iter_records(path, options=Options(without=others)):
-        if record.protocol == name and record.dissection is not None:
-            comparer.take(record)
+    options = look_ahead(path, Options(without=others))
+    with open_capture(path) as reader:
+        for record in iter_records(reader, options=options):
+            if record.protocol == name and record.dissection is not None:
+                comparer.take(record)
+        _check(reader, least)
     theirs = protocol_facts(path, comparer.NAME, comparer.FIELDS, comparer.ports)
     for frame, values in theirs if comparer.ours else ():
         found = comparer.compared(frame, values)

@@ -102,6 +102,25 @@ def test_a_failing_read_is_told(name: str, library: Path, source: Path) -> None:
     assert after
 
 
+@pytest.mark.skipif(shutil.which("tshark") is None, reason="takes tshark")
+@pytest.mark.slow
+@pytest.mark.parametrize("choice", [[], ["-Y", "udp"]])
+def test_a_failing_read_is_no_difference_to_tshark(
+    choice: list[str], library: Path, tmp_path: Path
+) -> None:
+    path, told = tmp_path / "x.pcap", 0
+    octets = (LOSSY.parents[1] / "knet" / "udp_clean_session.pcap").read_bytes()
+    path.write_bytes(octets[:24] + octets[24:] * 28)
+    for after in range(1, 17, 3):
+        ended = failing(library, ["verify", str(path), *choice], "read", path, after)
+        if ended is None:
+            break
+        assert ended.returncode in {0, 3, 6}, (after, ended.stdout)
+        assert ended.returncode == 0 or REASON in ended.stderr
+        told += ended.returncode != 0
+    assert told > 2
+
+
 @pytest.mark.parametrize("choice", [["--connection", "1"], ["-Y", "msg.resend"]])
 def test_a_part_of_what_could_be_read_once_is_told(
     choice: list[str], library: Path, source: Path
