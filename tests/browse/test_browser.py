@@ -1293,6 +1293,7 @@ def test_a_port_is_decoded_as_a_protocol(tmp_path: Path) -> None:
         ("knet/knet2010_loss.client", 453, "message_id"),
         ("teeworlds/tw07_two_players", 1011, "control_id"),
         ("riptide/udp_2.0.0_kick_stop", 36, "reason"),
+        ("riptide/tcp_2.2.1_coalesce", 234, "type_id"),  # its segment has a Heartbeat, too
         ("netplay/bin1_lossy__client_side", 725, "Netplay stream"),  # its FIN has no payload
     ],
 )
@@ -1304,6 +1305,7 @@ def test_from_a_verdict_to_the_field_that_says_it(name: str, frame: int, field: 
     assert row is not None
     assert node is not None
     assert (browser.index.frames[row], node.name) == (frame, field)
+    assert field != "type_id" or "(Disconnect)" in screen(browser)
     browser.index.close()
 
 

@@ -239,7 +239,7 @@ def test_two_captures_name_both_sides_of_a_blackout() -> None:
     sides = [str(CAPTURES / "knet" / f"udp_blackout_both.{side}.pcap") for side in SIDES]
     result = CliRunner().invoke(cli, ["diagnose", *sides], prog_name="netdissect")
     text = " ".join(result.stdout.split())
-    assert "nothing came from either side for 15.3 s, starting at 5.7 s" in text
+    assert "nothing came from either side for 15.3 s, starting 5.7 s into the connection" in text
     assert "cause silence of both sides from 5.675014" in text
     assert "lost everything that both sides sent" in text
     assert "from both captures before the silence" not in text

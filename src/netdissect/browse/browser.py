@@ -463,7 +463,13 @@ class Browser:
         row = self.packets.row()
         if row is None or report is None or report.diagnosis is None:
             return
-        record, ending = self.packets.record(row), report.diagnosis.ending
+        packets, ending = self.packets, report.diagnosis.ending
+        # Each message of a TCP segment has a row: the last one ends the connection.
+        while (later := packets.row(packets.cursor + 1)) is not None and (
+            self.index.frames[later] == ending.frame):  # fmt: skip
+            packets.go(packets.cursor + 1)
+            row = later
+        record = packets.record(row)
         self.tree.cursor = 0
         self.show_packet(80)
         if ending.frame == record.frame:
