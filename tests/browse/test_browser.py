@@ -654,6 +654,23 @@ def test_findings_lead_to_their_first_frame() -> None:
     row = browser.packets.row()
     assert row is not None
     assert browser.index.frames[row] == 541
+    assert "n/N next poor-quality" in screen(browser)
+    walked = []
+    while not browser.said:
+        row = browser.packets.row()
+        assert row is not None
+        walked.append(browser.index.frames[row])
+        keys(browser, "n")
+    assert walked == [541, 699]
+    assert browser.said == "no further poor-quality"
+    keys(browser, "N")
+    row = browser.packets.row()
+    assert row is not None
+    assert browser.index.frames[row] == 541
+    keys(browser, "2 g n")  # marks again
+    row = browser.packets.row()
+    assert row is not None
+    assert browser.index.frames[row] not in walked
 
 
 def test_copies_acknowledgements_marks_and_the_way_back() -> None:
@@ -923,6 +940,12 @@ def test_findings_of_no_frame_are_among_those_of_a_connection() -> None:
     browser.filter("msg.resend")
     wait(browser, "▌C retransmission")
     assert "high-loss" not in screen(browser)
+
+
+def test_the_help_fits_a_usual_screen(lossy: Browser) -> None:
+    keys(lossy, "?")
+    assert HELP.splitlines()[-1] in screen(lossy)
+    keys(lossy, "?")
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

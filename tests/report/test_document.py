@@ -126,7 +126,7 @@ def test_a_report_keeps_to_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     text = document(told)
     assert (whole.count("<details "), text.count("<details ")) == (3, 2)
     assert "2 of 3 have a part of their own" in text
-    assert "“From” counts from the beginning of the capture" in text
+    assert "other times from that of a connection" in text
     assert len(text.encode()) < limit
 
 

@@ -80,7 +80,7 @@ class Browser:
         self._outer_filters: list[str] = []
         """What the filter was before each addition that made it what it is."""
         self.searched = ""
-        """Text that `n` searches for; "" = `n` goes to marks."""
+        """Text that `n` searches for; "" = `n` goes to marks, or to findings."""
         self.sought = ""
         """Text that a search in the background looks for; that search ends when another one starts.
         """
@@ -313,7 +313,7 @@ class Browser:
             self.connections.held = True
             self.connections.find(chosen)
         number = None if self.packets.held else chosen
-        self.view, self.focus, self.help = view, 0, False
+        self.view, self.focus, self.help, self.findings.walked = view, 0, False, ("", ())
         if frame is None and view == PACKETS and number is not None:
             report = self.backend.connection(number)
             frame = None if report is None else deciding_frame(report)
@@ -427,6 +427,8 @@ class Browser:
         kind, self.findings.held = self.findings.kind(), True
         if kind is not None and kind.first is not None:
             self.open(PACKETS, frame=kind.first)
+            code, self.searched = kind.row.code, ""
+            self.findings.walked = code, array("I", sorted(self.index.hits.get(code, ())))
         elif kind is not None:
             self.say("no single frame shows this; 1 has the verdict, 4 plots")
 

@@ -38,6 +38,8 @@ class Findings(Pane):
         super().__init__()
         self.codes = codes
         self.kinds: list[Kind] = []
+        self.walked: tuple[str, Sequence[int]] = "", ()
+        """Code of those that `n` goes through in the packets, and their frames; "" = none."""
 
     def __len__(self) -> int:
         return len(self.kinds)

@@ -25,23 +25,21 @@ HELP = """\
  Open    Enter deeper                Backspace or b: back to where you were
  Jump    n N next, previous mark     ] [ next, previous of the connection
          u U never acknowledged      o other copy, a its acknowledgement
-         v the frame that decides the verdict
+         v the deciding frame        e explain what is under the cursor
          # go to a frame             @ to a time: 12.5, +1.2, 03:15:02
-         e explain what is under the cursor
  Find    / filter                    * filter on this value, ! on its opposite
          f search text, then n N     Esc undoes the filter, then the scope
  Look    x bits or hexadecimal       d times: since what, or of day
          i packets by message        < > other plot, L other direction
          L ladder of all datagrams   ( ) from here, to here, or drag over it
          s S sort, reverse           + - 0 zoom lanes or plot: in, out, all
-         c other columns
-         R read the file again       D decode a port as a protocol
+         c other columns             D decode a port as a protocol
  Keep    m a sets mark a             ' a goes back to it
  Live    p pause, continue           F follow the end
  Take    y copy the line             Y copy the filter
          w write what is shown       r write the report
  Leave   q                           Ctrl-C stops the reading, then quits
- Else    : a command by its name     Tab completes it
+ Else    : a command by its name     R read the file again
 """
 
 _HINTS: Final = {
@@ -81,6 +79,8 @@ def hints(browser: Browser, width: int) -> str:
     if not loaded.ready:
         first = "Ctrl-C stop reading  "
     text = f"{first}{_HINTS.get((browser.view, browser.focus)) or _SCROLL_HINT}{_LAST_HINT}"
+    if browser.findings.walked[0]:
+        text = text.replace("n/N mark", f"n/N next {browser.findings.walked[0]}")
     if browser.prompt is not None:
         more = "Tab complete  ↑ history  " if browser.prompt.has_offers else ""
         text = f"⏎ accept  {more}Esc cancel"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -36,15 +37,24 @@ def _go(browser: Browser, by: int, matches: Callable[[int], bool | int]) -> bool
 
 
 def next_mark(browser: Browser, by: int) -> None:
-    """Go to the next datagram (`by` = 1; -1: the previous one) that has a mark, or that contains
-    the searched text.
+    """Go to the next datagram (`by` = 1; -1: the previous one) that has a mark, that contains the
+    searched text, or that has the finding by which the packets were opened.
     """
+    code, frames = browser.findings.walked
     if browser.searched:
         search(browser, browser.searched, by)
     elif browser.view == FINDINGS:
         browser.deeper()
+    elif code:
+        if not _go(browser, by, lambda row: _contains(frames, browser.index.frames[row])):
+            browser.say(f"no further {code}")
     elif not _go(browser, by, lambda row: browser.index.marks[row] & _MARKED):
         browser.say("no further mark")
+
+
+def _contains(frames: Sequence[int], frame: int) -> bool:
+    place = bisect_left(frames, frame)
+    return place < len(frames) and frames[place] == frame
 
 
 def search(browser: Browser, text: str, by: int = 1) -> None:

@@ -184,12 +184,13 @@ def _silence_clause(report: ConnectionReport, cause: Cause) -> str:
     start_ns = cause.from_ns or report.first_time_ns
     until_ns = cause.to_ns or report.last_time_ns
     side = "either side" if cause.direction is None else f"the {SIDES[cause.direction]}"
-    lasted, at = _seconds(until_ns - start_ns), _seconds(start_ns - report.first_time_ns)
+    at = _seconds(start_ns - report.first_time_ns)
+    span = f"for {_seconds(until_ns - start_ns)}, starting {at} into the connection"
     if cause.what == "one-way":
-        return f"nothing that {side} sent was answered for {lasted}, starting {at} into the connection"
+        return f"nothing that {side} sent was answered {span}"
     if cause.to_ns is None and until_ns - start_ns < _MIN_SHOWN_NS:
         return f"nothing came from {side} after {at}"  # nor for longer from the other side
-    return f"nothing came from {side} for {lasted}, starting {at} into the connection"
+    return f"nothing came from {side} {span}"
 
 
 def span_text(span: QuietSpan, confidence: str, *, beside: bool) -> str:

@@ -123,7 +123,7 @@ def _overview(capture: Capture, first_ns: int) -> Iterator[Html]:
     kinds = tables.endings(capture.endings)
     yield tag("section", tag("h1", heading), tag("p", kinds, class_="lead"), class_="verdict")
     detailed = sum(subject.history is not None for subject in capture.subjects)
-    note = "“From” counts from the beginning of the capture, all other times from that of a connection."
+    note = "“From” counts from the beginning of the capture, other times from that of a connection."
     if detailed < count:
         note += f" {detailed} of {count:,} have a part of their own below, the worst first."
     yield tag(
