@@ -6,10 +6,9 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from importlib import import_module
 
-from netdissect.capture import CaptureReader, open_capture
+from netdissect.capture import open_capture
 from netdissect.capture.tshark import protocol_facts, tshark_facts
 from netdissect.flow import packets
-from netdissect.model.errors import CaptureFileError
 from netdissect.model.facts import Difference, FrameFacts
 from netdissect.model.packets import ACK, Packet, PacketKind, flow_endpoints
 from netdissect.pipeline import Options, look_ahead
@@ -48,12 +47,7 @@ def our_facts(
                 yield _facts(packet)
             elif snapped is not None:
                 snapped.add(packet[1])
-        _check(reader, least)
-
-
-def _check(reader: CaptureReader, least: int) -> None:
-    if reader.fault is not None and reader.info.frames < least:
-        raise CaptureFileError(f"{reader.info.path}: {reader.fault}")
+        reader.must_reach(least)
 
 
 def _facts(packet: Packet) -> FrameFacts:
@@ -83,8 +77,8 @@ def compare(path: str, *, frames: Container[int] | None = None, least: int = 0) 
         least: number of frames that the file has, as an earlier reading found.
 
     Raises:
-        CaptureFileError: the file is missing or not a capture, or a fault ended a reading of it
-            before `least`.
+        CaptureFileError: the file is missing or not a capture.
+        OSError: a fault ended a reading of it before `least`.
         UsageError: tshark is not installed.
 
     """
@@ -137,7 +131,7 @@ def _compare_protocol(
         for record in iter_records(reader, options=options):
             if record.protocol == name and record.dissection is not None:
                 comparer.take(record)
-        _check(reader, least)
+        reader.must_reach(least)
     theirs = protocol_facts(path, comparer.NAME, comparer.FIELDS, comparer.ports)
     for frame, values in theirs if comparer.ours else ():
         found = comparer.compared(frame, values)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from agreement import CAPTURES
+from faulty import faulty_capture
 from netdissect.capture import open_capture
 from netdissect.capture.writer import PcapWriter
 from netdissect.export import json
@@ -58,6 +59,18 @@ def test_the_answer_is_that_of_one_process(mixed: Path, count: int) -> None:
     assert many.protocols == one.protocols
     assert many.other_datagrams == one.other_datagrams
     assert sorted(map(repr, many.anomalies)) == sorted(map(repr, one.anomalies))
+
+
+def test_a_fault_that_only_another_process_meets_is_told(
+    mixed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = mixed.stat().st_size // 2
+    monkeypatch.setattr(parallel, "open_capture", lambda path: faulty_capture(path, half))
+    with open_capture(mixed) as reader:
+        found = analyze(reader, processes=2)
+        assert reader.fault == "Input/output error"
+    assert found.info.damage == "Input/output error"
+    assert 0 < (found.info.truncated_at or 0) <= half
 
 
 def test_lines_are_those_of_one_process(mixed: Path) -> None:

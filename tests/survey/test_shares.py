@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import console_docs
+from faulty import faulty_capture
 from netdissect import analyze
 from netdissect.cli.session import Choices
 from netdissect.model.errors import CaptureFileError
@@ -141,6 +142,19 @@ def test_what_is_no_capture_is_a_row(tmp_path: Path) -> None:
     assert outcome.status == "failed"
     assert "not a capture file" in (outcome.error or "")
     assert len(rows(tmp_path / "out", "captures")) == 1
+
+
+def test_a_fault_that_one_share_meets_is_no_dataset(
+    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source,) = sources_of([str(mixed)])
+    with Dataset(tmp_path).opened({}):
+        task = shares._identify(source, plan_for(tmp_path), 2)
+        merged = shares._merge(task, [shares._read(task, index) for index in range(2)])
+        half = mixed.stat().st_size // 2
+        monkeypatch.setattr(shares, "open_capture", lambda path: faulty_capture(path, half))
+        with pytest.raises(OSError, match="Input/output error"):
+            shares._rows(task, merged, 0)
 
 
 def test_what_is_larger_than_a_workers_share_is_split() -> None:

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import console_docs
+from faulty import faulty_capture
 from netdissect.capture import PcapWriter, open_capture
 from netdissect.cli import cli
 from netdissect.cli.session import Choices
@@ -146,6 +147,18 @@ def test_a_capture_cut_short_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     (row,) = rows(tmp_path / "out", "captures")
     assert row["truncated_at"] is not None
     assert rows(tmp_path / "out", "connections")
+
+
+def test_a_fault_that_only_the_second_reading_meets_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        half = LOSSY.stat().st_size // 2
+        patch.setattr(work, "open_capture", lambda path: faulty_capture(path, half))
+        with pytest.raises(OSError, match="Input/output error"):
+            survey(tmp_path / "out", LOSSY)
+    assert rows(tmp_path / "out", "intervals") == []
+    assert [outcome.status for outcome in survey(tmp_path / "out", LOSSY)] == ["done"]
 
 
 def test_what_a_killed_run_has_left_is_swept(tmp_path: Path) -> None:

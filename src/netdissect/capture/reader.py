@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from errno import EIO
 from typing import IO, TYPE_CHECKING, Final, Self
 
 from netdissect.capture.account import Format, Ledger
@@ -105,6 +106,15 @@ class CaptureReader:
     def fault(self) -> str | None:
         """Return why reading or decompressing ended early; None if it did not."""
         return self._window.fault
+
+    def failed(self, why: str) -> None:
+        """Note that a fault ended a reading of the same file by another process."""
+        self._window.fault = self._window.fault or why
+
+    def must_reach(self, frames: int) -> None:
+        """Raise OSError if a fault ended reading before that many frames, which others found."""
+        if self.fault is not None and self.info.frames < frames:
+            raise OSError(EIO, self.fault, self.info.path)
 
     def on_batch(self, call: Callable[[], None]) -> None:
         """Set a function to call after each batch of frames, to show progress."""

@@ -33,6 +33,7 @@ from netdissect.dissect.foreign import disable, faults
 from netdissect.flow import Decapsulator
 from netdissect.flow.stats import FlowStats
 from netdissect.model.packets import FlowKey, reverse_key
+from netdissect.model.reports import CaptureInfo
 from netdissect.pipeline import recogniser, stages, table
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.collector import rare_collections
@@ -69,6 +70,8 @@ class ShareResult:
     """See `Pipeline`."""
     disabled: dict[str, str]
     """Plug-in -> why it failed."""
+    fault: str | None
+    """Why reading ended early; None if it did not."""
 
 
 def processes_for(path: str) -> int:
@@ -117,6 +120,8 @@ def analyze_shares(
         elsewhere = UnclaimedFlows.of(parts)
         if elsewhere is not None:
             parts.append(elsewhere.read(reader.info.path, options, wanted=wanted))
+        for why in filter(None, [part.fault for part in parts]):
+            reader.failed(why)
         whole, numbers = merged(parts, options)
         whole.connections.store.renumber(numbers[0])
         for child, theirs in zip(children, numbers[1:count], strict=True):
@@ -159,7 +164,7 @@ def _taken(
     analysis = pipeline.analysis(reader.info, anomalies, mine.stats)
     strays = pipeline.recogniser.strays()
     most = pipeline.most_flows
-    return ShareResult(analysis, pipeline.begun, servers, strays, most, dict(faults))
+    return ShareResult(analysis, pipeline.begun, servers, strays, most, dict(faults), reader.fault)
 
 
 def beyond_bounds(parts: Sequence[ShareResult]) -> bool:
@@ -317,6 +322,8 @@ def merged(parts: Sequence[ShareResult], options: Options) -> tuple[Analysis, li
                 anomaly.connection = numbers[share][anomaly.connection - 1]
         if share:
             _add(whole, part.analysis)
+            if part.fault is not None:
+                _cut(whole.info, part.analysis.info)
     anomalies = Anomalies()
     # A single process would have found them in the order of frames.
     for anomaly in sorted(whole.anomalies, key=lambda anomaly: anomaly.frame or 0):
@@ -327,6 +334,12 @@ def merged(parts: Sequence[ShareResult], options: Options) -> tuple[Analysis, li
         for anomaly in whole.anomalies:
             options.on_anomaly(anomaly)
     return whole, numbers
+
+
+def _cut(info: CaptureInfo, other: CaptureInfo) -> None:
+    """Note where one process could read no further, if the others could."""
+    if info.truncated_at is None or (other.truncated_at or 0) < info.truncated_at:
+        info.truncated_at, info.damage = other.truncated_at, other.damage
 
 
 def _add(whole: Analysis, part: Analysis) -> None:

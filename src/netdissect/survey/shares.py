@@ -229,9 +229,10 @@ def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
         pipeline = Pipeline(
             options, recorder=counted.recorder, observer=counted, servers=servers, shares=shares
         )
-        with pinned_files(work.files):
+        with pinned_files(work.files), open_capture(work.source.path) as reader:
             units = unit_writer(spans, staged, partitions) if plan.units else None
-            count_datagrams(work.source.path, counted, pipeline, units, share)
+            count_datagrams(reader, counted, pipeline, units, share)
+            reader.must_reach(merged.found.info.frames)
         result.sums = {name: table.sums() for name, table in spans.tables.items()}
         result.connections, result.beyond_days = len(reports), staged.beyond_days
         result.drafts = staged.seal()

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TypeAlias
 
 from netdissect._version import __version__
+from netdissect.capture import open_capture
 from netdissect.export import json
 from netdissect.model.byconnection import ByConnection
 from netdissect.model.errors import CaptureFileError, UsageError
@@ -102,7 +103,9 @@ def _surveyed(source: Source, file: LocalCopy, plan: Plan, dataset: Dataset) -> 
         options = replace(with_placements(options, found), on_report=over)
         pipeline = Pipeline(options, recorder=counted.recorder, observer=counted)
         units = unit_writer(spans, staged, partitions) if plan.units else None
-        count_datagrams(file.path, counted, pipeline, units)
+        with open_capture(file.path) as reader:
+            count_datagrams(reader, counted, pipeline, units)
+            reader.must_reach(found.info.frames)
         return conclude(source, found, spans, staged, len(reports))
 
 
