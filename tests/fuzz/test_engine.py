@@ -30,7 +30,7 @@ from netdissect.fuzz import (
 from netdissect.fuzz import target as links
 from netdissect.fuzz.cases import Case
 from netdissect.fuzz.drivers import Driver, driver_class
-from netdissect.fuzz.drivers.knet import KnetDriver
+from netdissect.fuzz.drivers.knet import Builder, KnetDriver
 from netdissect.fuzz.drivers.riptide import RiptideDriver
 from netdissect.fuzz.engine import Engine
 from netdissect.fuzz.minimise import ddmin
@@ -665,6 +665,26 @@ def test_a_target_that_stands_still_gets_no_more_than_its_system_holds_for_it() 
         assert 20 < most < 100
         assert held.accepted["control"] == 300
         sessions.close()
+
+
+def test_many_answers_to_one_mutant_push_out_no_acknowledgement() -> None:
+    """They come at once, before the fuzzer reads any of them."""
+    with running("knet") as (target, server):
+        session = KnetDriver.connect(target, timeout=5)
+        seeds = seeds_from_capture(
+            "knet", "knet-2.x", CAPTURES / "knet" / "udp_clean_session.pcap"
+        ).seeds
+        pings = Builder("knet-2.x").build(0, *[("PingRequest", b"\x00")] * 340)
+        control = next(Step(each.octets) for each in seeds if each.type.startswith("msg_"))
+        handled = server.delivered  # type: ignore[attr-defined]
+        session.send(pings)
+        for _ in range(4):
+            session.send(*session.stamp(control), "control")
+        while server.delivered < handled + 344:  # type: ignore[attr-defined]
+            time.sleep(0.01)
+        session.drain(5)
+        assert session.accepted["control"] == 4
+        session.close()
 
 
 @pytest.mark.parametrize("silent", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import select
 import socket
@@ -21,10 +22,13 @@ TRAFFIC_LIMIT = 4096
 READ_OCTETS = 1 << 16
 UNSENT_OCTETS = 1 << 20
 """Maximum bytes queued for a target that does not read its stream; further messages are dropped."""
+ROOM_OCTETS = 4 << 20
+"""Receive buffer asked for; short datagrams take about 768 bytes of it each."""
 CONNECT_SECONDS = 1.0
 """Timeout of a TCP connection attempt."""
 CATCH_UP_SECONDS = 0.5
 """A delay of up to this long is made up for by sending faster."""
+_SO_RCVBUFFORCE = 33
 _LATE = 4.0
 _PORTS = 1 << 16
 _BURST = 64
@@ -134,6 +138,8 @@ class Link(Closing):
             if transport == "tcp":
                 # Send every message at once, in a segment of its own.
                 self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            else:
+                _make_room(self._socket)
             self._socket.setblocking(False)
         except OSError:
             self._socket.close()
@@ -209,6 +215,16 @@ class Link(Closing):
             self.journal.append(Traffic(time.time_ns(), False, octets, self.local))
             got.append(octets)
         return got
+
+
+def _make_room(own: socket.socket) -> None:
+    """Let the system keep more datagrams for a socket than it usually does. One mutant of a
+    thousand pings has as many answers, which would push out acknowledgements that come with them.
+    """
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, ROOM_OCTETS)
+    # Linux: only root may have more than `net.core.rmem_max`.
+    with contextlib.suppress(OSError):
+        own.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, ROOM_OCTETS)
 
 
 class Pacer:
