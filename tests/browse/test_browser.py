@@ -622,6 +622,15 @@ def test_views_show_the_connection_of_the_selected_datagram() -> None:
     assert browser.chosen() == connection
 
 
+def test_plots_say_that_a_filter_leaves_them_whole() -> None:
+    browser = opened()
+    keys(browser, "4")
+    assert "not filtered" not in wait(browser, "of 129 points")
+    browser.filter("msg.resend")
+    wait(browser, "datagrams match")
+    assert "plots are not filtered" in wait(browser, "of 129 points")
+
+
 def test_plots_walk_from_point_to_frame() -> None:
     browser = opened()
     keys(browser, "4")
@@ -926,6 +935,29 @@ def test_lanes_are_zoomed_around_a_unit_and_back() -> None:
     assert (browser.units.lanes, len(browser.units.units)) == (whole, everything)
     keys(browser, "0")
     assert "this is all there is" in screen(browser)
+
+
+def test_messages_are_ordered_by_time_and_reversed() -> None:
+    browser = opened()
+    keys(browser, "3")
+    wait(browser, "slowest first")
+    wait(browser, "▌")
+    slowest = [unit.wire_seq for unit in browser.units.units]
+    orders = {"S": "slowest last", "s": "oldest last", "S ": "oldest first", "s ": "slowest first"}
+    found = {}
+    for key, order in orders.items():
+        keys(browser, key.strip())
+        assert order in screen(browser)
+        found[order] = [unit.wire_seq for unit in browser.units.units]
+    assert found["slowest last"] == found["slowest first"][::-1] == slowest[::-1]
+    assert found["oldest last"] == found["oldest first"][::-1]
+    before = browser.connections.reverse
+    for key in "245":
+        keys(browser, f"{key} S")
+        assert "have other orders" in browser.said
+        keys(browser, "s")
+        assert "have other orders" in browser.said
+    assert browser.connections.reverse == before
 
 
 def test_findings_of_no_frame_are_among_those_of_a_connection() -> None:
@@ -1249,6 +1281,63 @@ def test_packets_are_listed_by_message_as_far_as_they_are_seen() -> None:
     assert packets.message == 0
     assert "what, by message" not in screen(browser)
     browser.index.close()
+
+
+def test_a_line_is_copied_as_it_is_read() -> None:
+    browser = opened()
+    browser.open(PACKETS, frame=221)
+    keys(browser, "y")
+    assert browser.copied is not None
+    assert re.match(
+        r"221 +3\.056686 +1 → » +38 B  Reliable sequence_id=17 .*data=34 B +again of #208$",
+        browser.copied,
+    )
+    keys(browser, "4")
+    wait(browser, "of 129 points")
+    keys(browser, "y")
+    assert "»" in browser.copied or "#208" in browser.copied
+    for key, seen in {"1": "Lost", "3": "ladder of", "5": "retransmission"}.items():
+        keys(browser, key)
+        wait(browser, seen)
+        keys(browser, "y")
+        assert browser.copied
+        assert " " * 40 not in browser.copied
+
+
+@pytest.mark.parametrize(
+    ("name", "frame", "field", "expected"),
+    [
+        ("teeworlds/tw07_kicked", 91, "reason", 'teeworlds.reason == "Kicked (bad manners)"'),
+        ("teeworlds/tw07_kicked", 91, "control_flag", "teeworlds.control_flag == true"),
+        ("teeworlds/tw07_blackout_client_side", 3, "token", "teeworlds.token == 7c:85:fa:e2"),
+        ("netplay/bin1_lossy__client_side", 16, "sender", 'netplay.sender == "lossy"'),
+        ("riptide/udp_2.2.1_lossy_clientleg", 221, "sequence_id", "riptide.sequence_id == 17"),
+    ],
+)
+def test_a_filter_on_a_value_matches_where_it_was_found(
+    name: str, frame: int, field: str, expected: str
+) -> None:
+    browser = opened(CAPTURES / f"{name}.pcap")
+    browser.open(PACKETS, frame=frame)
+    keys(browser, "tab")
+    for _ in range(60):
+        node = browser.tree.node()
+        if node is not None and node.name == field:
+            break
+        keys(browser, "j")
+    keys(browser, "*")
+    assert browser.expression == expected
+    wait(browser, "1 datagram matches" if field == "reason" else "datagrams match")
+    assert frame in {browser.index.frames[row] for row in browser.packets.rows()}
+    browser.index.close()
+
+
+def test_a_quoted_text_is_filtered_on_as_it_is() -> None:
+    text = 'a\\b "c"\n[red]\u202e'
+    with Session(str(LOSSY), Choices(), quiet=True) as session:
+        Match.compile(f"netplay.sender == {output._literal(text)}", session)
+    assert output._literal('a\\"') == '"a\\\\\\""'
+    assert output._literal("x" * 10_000) is None
 
 
 def test_other_columns() -> None:

@@ -11,7 +11,7 @@ from netdissect.browse.backend import Backend, Entry
 from netdissect.browse.background import Background
 from netdissect.browse.cache import ResultCache
 from netdissect.browse.clock import BrowseClock
-from netdissect.browse.connections import SORTS, Connections, deciding_frame
+from netdissect.browse.connections import Connections, deciding_frame
 from netdissect.browse.findings import Findings
 from netdissect.browse.matching import Matching
 from netdissect.browse.packets import Octets, Packets, Tree
@@ -23,6 +23,7 @@ from netdissect.browse.units import Units
 from netdissect.model.names import FieldInfo
 from netdissect.model.reports import ConnectionReport
 from netdissect.plot.history import History
+from netdissect.render.units import counted
 
 VIEWS = ("Conn", "Pack", "Time", "Plot", "Find")
 
@@ -383,7 +384,8 @@ class Browser:
 
         def done() -> None:
             if self._matching is matching:
-                self.say(f"{len(matching.rows):,} datagrams match")
+                rows = len(matching.rows)
+                self.say(f"{counted(rows, 'datagram')} match{'es' if rows == 1 else ''}")
                 self._apply()
                 self.connections.take(self.connections.all)
 
@@ -490,15 +492,14 @@ class Browser:
         if place.row is not None:
             self.packets.go(self.packets.place(place.row))
 
-    def sort(self) -> None:
-        """Use the next order of the list."""
+    def sort(self, *, reverse: bool = False) -> None:
+        """Use the next order of the list, or reverse it."""
         if self.view == TIME:
-            self.units.by_time = not self.units.by_time
-            self.units.show(self.units.units if self.units.by_time else [])
-            return
-        names = list(SORTS)
-        self.connections.sort = names[(names.index(self.connections.sort) + 1) % len(names)]
-        self.connections.take(self.connections.all)
+            self.units.turn(reverse=reverse)
+        elif self.view == CONNECTIONS:
+            self.connections.turn(reverse=reverse)
+        else:
+            self.say("connections and messages have other orders; 1 and 3 show them")
 
     def in_background(self, work: Callable[[], Callable[[], None]]) -> None:
         """Run slow work in a thread; the next tick calls the function that it returns."""

@@ -75,6 +75,15 @@ class Connections(Pane):
         if before is not None and self.held:
             self.find(before.number)
 
+    def turn(self, *, reverse: bool) -> None:
+        """Use the next order, or reverse it."""
+        names = list(SORTS)
+        if reverse:
+            self.reverse = not self.reverse
+        else:
+            self.sort = names[(names.index(self.sort) + 1) % len(names)]
+        self.take(self.all)
+
     def _traffic(self, entry: Entry) -> Line:
         """Return the columns about the traffic."""
         known = entry.again is not None

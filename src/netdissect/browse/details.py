@@ -27,7 +27,10 @@ def refresh(browser: Browser, width: int) -> None:
     elif browser.view == PLOTS:
         browser.plots.show(browser.history())
         _select(browser, browser.plots)
-        browser.point.show("the point under ▼", browser.plots.about() or _waiting(browser))
+        title = "the point under ▼"
+        if browser.expression:
+            title += "; plots are not filtered"
+        browser.point.show(title, browser.plots.about() or _waiting(browser))
     else:
         _show_meaning(browser, width)
 

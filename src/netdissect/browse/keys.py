@@ -233,11 +233,6 @@ def _time_style(browser: Browser) -> None:
     browser.say(browser.clock.turn())
 
 
-def _reverse(browser: Browser) -> None:
-    browser.connections.reverse = not browser.connections.reverse
-    browser.connections.take(browser.connections.all)
-
-
 def _columns(browser: Browser) -> None:
     if browser.view == CONNECTIONS:
         browser.connections.traffic = not browser.connections.traffic
@@ -424,7 +419,7 @@ COMMANDS: Final = (
     Command("d", "clock", "times: of capture, of connection, since the line above, of day",
             _time_style),
     Command("s", "sort", "another order", Browser.sort),
-    Command("S", "reverse", "the order reversed", _reverse),
+    Command("S", "reverse", "the order reversed", partial(Browser.sort, reverse=True)),
     Command("c", "columns", "other columns", _columns),
     Command("<", "plot-before", "the previous plot", lambda browser: browser.plots.turn(-1)),
     Command(">", "plot-next", "the next plot", lambda browser: browser.plots.turn(1)),

@@ -9,12 +9,20 @@ from netdissect.browse.pane import CONNECTIONS, FINDINGS
 from netdissect.render.console import line_plain
 
 _COPIED_COLUMNS = 500
+_MAX_VALUE = 200
+"""Characters or bytes of a value to filter on."""
+_MIN_FILL = 3
+"""Columns of a blank part that only fills the line."""
 
 
 def line_text(browser: Browser) -> str:
-    """Return the line under the cursor as text."""
+    """Return the line, or point, under the cursor as text."""
     pane = browser.pane
-    return line_plain(pane.current(_COPIED_COLUMNS)).strip() if len(pane) else ""
+    line = pane.current(_COPIED_COLUMNS) if len(pane) else []
+    if pane is browser.plots:
+        line = [part for row in browser.plots.about() for part in row]
+    kept = [(text, style) for text, style in line if text.strip() or len(text) < _MIN_FILL]
+    return line_plain(kept).strip()
 
 
 def value_filter(browser: Browser) -> str | None:
@@ -31,10 +39,22 @@ def value_filter(browser: Browser) -> str | None:
         return None
     if browser.focus == 0 or node is None or node.children:
         return f"conn.id == {record.connection}"
-    if isinstance(node.value, bool):
-        return f"{record.protocol}.{node.name} == {str(node.value).lower()}"
-    number = isinstance(node.value, (int, float))
-    return f"{record.protocol}.{node.name} == {node.value}" if number else None
+    value = _literal(node.value)
+    return None if value is None else f"{record.protocol}.{node.name} == {value}"
+
+
+def _literal(value: object) -> str | None:
+    """Return a value as it is written in a filter; None if it cannot be, or is too long."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (int, float)):
+        return str(value)
+    if isinstance(value, str) and len(value) <= _MAX_VALUE:
+        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    if isinstance(value, bytes) and 1 < len(value) <= _MAX_VALUE:
+        return value.hex(":")
+    return None
 
 
 def write(browser: Browser, path: str) -> None:

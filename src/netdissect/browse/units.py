@@ -32,7 +32,7 @@ class Units(Pane):
         super().__init__()
         self.units: list[UnitRecord] = []
         self.lanes: Sequence[Line] = ()
-        self.by_time = False
+        self.by_time = self.reverse = False
         self.everything = False
         """Whether the ladder has all datagrams of the time in which the unit waited."""
         self.window = TimeWindow()
@@ -44,7 +44,17 @@ class Units(Pane):
     def show(self, units: Sequence[UnitRecord]) -> None:
         """Show these units, with the cursor on the first one."""
         self.units = sorted(units, key=_sent_ns) if self.by_time else list(units)
+        if self.reverse:
+            self.units.reverse()
         self.cursor = self.top = 0
+
+    def turn(self, *, reverse: bool) -> None:
+        """Use the other order, or reverse it."""
+        if reverse:
+            self.reverse = not self.reverse
+        else:
+            self.by_time = not self.by_time
+        self.units = []  # they are ordered when they are shown again
 
     def unit(self) -> UnitRecord | None:
         """Return the unit under the cursor."""
@@ -99,7 +109,7 @@ class Units(Pane):
 
     def head(self, width: int) -> Sequence[Line]:
         """Return the lanes and the heading."""
-        order = "oldest first" if self.by_time else "slowest first"
+        order = f"{'oldest' if self.by_time else 'slowest'} {'last' if self.reverse else 'first'}"
         return [*self.lanes, [(f" {unit_head(width, order)}", "dim")]]
 
     def line(self, number: int, width: int) -> Line:
