@@ -11,13 +11,14 @@ from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.claims import Claim, Hints, Sample
 from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
-from netdissect.model.packets import FlowKey, Packet, PacketKind, reverse_key
+from netdissect.model.packets import SIDES, FlowKey, Packet, PacketKind, reverse_key
 from netdissect.model.reports import EndHint
 from netdissect.pipeline.observer import Datagram, Observer
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Fault, Protocol
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.track.connection import Connection
+from netdissect.track.lane import Lane
 
 MAX_HELD = 32
 """Datagrams per flow that may be held until it is known whether they begin a new connection: a
@@ -473,18 +474,18 @@ def add_last_findings(connection: Connection, assembler: Assembler | None, end_n
 
 
 def _add_unproven(connection: Connection, end_ns: int) -> None:
-    protocol = registry.get(connection.protocol)
-    code = last = None
-    names = []
+    protocol, hints = registry.get(connection.protocol), connection.hints
+    code: str | None = None
+    lanes: list[Lane] = []
     for lane in connection.lanes:
-        if not lane.datagrams:
-            continue
-        found = protocol.unproven(connection.hints, lane.direction, lane.messages)
+        found = protocol.unproven(hints, lane.direction, lane.messages) if lane.datagrams else None
         if found is not None:
-            code, last = found, lane
-            names.append("server" if lane.direction else "client")
-    if code is not None and last is not None:
-        text = f"{' and '.join(names)} read as {connection.hints.dialects[last.direction]}"
-        direction = last.direction if len(names) == 1 else None
-        at = last.last_frame, last.last_ns
+            code = found
+            lanes.append(lane)
+    if code is not None:
+        text = ", ".join(
+            f"{SIDES[lane.direction]} read as {hints.dialects[lane.direction]}" for lane in lanes
+        )
+        direction = lanes[-1].direction if len(lanes) == 1 else None
+        at = lanes[-1].last_frame, lanes[-1].last_ns
         connection.findings.add(code, *at, direction, text, concluded_ns=end_ns)

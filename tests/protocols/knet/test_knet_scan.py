@@ -484,7 +484,7 @@ def test_a_dialect_that_nothing_proves_is_said_to_be_assumed_once() -> None:
         rows += [(1, built(n, b"\x3dsome", reliable=n // 2))]
     assert assumed(rows) == [(1, len(rows), "server read as knet-2010")]
     assert assumed([(side, one) for side, one in rows if b"some" in one]) == [
-        (None, 64, "client and server read as knet-2.x")
+        (None, 64, "client read as knet-2.x, server read as knet-2.x")
     ]
     assert assumed([*rows, (1, built(112, b"\x03" + acked(111)))]) == []
 
