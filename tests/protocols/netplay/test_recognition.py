@@ -63,6 +63,17 @@ def test_a_stream_may_end_anywhere_in_a_frame_too_long(size: int) -> None:
     assert dialect((0, unknown * 3 + b"\xff\xff\0\0\0"[:size])) == "bin1"
 
 
+def test_a_chain_in_one_piece_may_be_another_protocol() -> None:
+    """Small messages of Riptide 2.0, joined one byte before the first, read as frames of bin1."""
+    acks = b"".join(b"\x07\0\2\x6f\0\xff\xff" + bytes([n, 0]) for n in range(9))
+    one = (0, b"\0" + acks + b"\5\0\1\x70\0\xff\xff\5\0\1")
+    rest = [(0, bytes([n]) * 1400) for n in range(97, 110)]
+    found = claim(one, *rest, final=False)
+    assert found is None or found.score < STRONG
+    frame = bytes.fromhex("0006000909000178")
+    assert claim((0, frame * 3), (0, frame), final=False).score >= STRONG
+
+
 def test_the_other_direction_helps() -> None:
     unknown = bytes.fromhex("0006000909000178")
     assert dialect((0, unknown * 3), (1, unknown * 2)) == "bin1"

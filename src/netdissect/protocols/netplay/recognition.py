@@ -135,7 +135,8 @@ def _judge(stream: bytes, pieces: list[bytes], *, search: bool) -> _Verdict | No
     """Return the verdict on one direction; `search`: messages may begin mid-stream."""
     if not stream:
         return None
-    verdict = _text(stream) or _chunked(stream, pieces) or _frames(stream, pieces)
+    verdict = _text(stream) or _chunked(stream, pieces)
+    verdict = verdict or _frames(stream, pieces, is_enough=search)
     if verdict is None and search:
         verdict = _middle(stream[:MAX_SEARCHED], pieces)
     return verdict
@@ -209,8 +210,8 @@ def _chunked(stream: bytes, pieces: list[bytes]) -> _Verdict | None:
 # -- bin1, bin2 ------------------------------------------------------------------------------------
 
 
-def _frames(stream: bytes, pieces: list[bytes]) -> _Verdict | None:
-    """Judge a chain of frames."""
+def _frames(stream: bytes, pieces: list[bytes], *, is_enough: bool) -> _Verdict | None:
+    """Judge a chain of frames; `is_enough`: few more bytes will come."""
     frames = _first_frames(stream)
     if not frames:
         return None
@@ -224,7 +225,9 @@ def _frames(stream: bytes, pieces: list[bytes]) -> _Verdict | None:
     score = FRAMES[min(_weight(frames), len(FRAMES) - 1)]
     contradicted = _ends_in_other(stream, 0, frames)
     contradicted = contradicted or not _match_pieces(pieces, 0, list(map(len, frames)))
-    if contradicted:
+    # Short messages of others fit by chance, all of one piece alike; each sends them in its pieces.
+    in_one_piece = sum(map(len, frames)) <= len(pieces[0])
+    if contradicted or (in_one_piece and not is_enough):
         score = min(DOUBTFUL, score)
     if decoded:
         text = f"{decoded} of {len(frames)} frames decode to their last byte as {dialect}"
