@@ -104,11 +104,31 @@ def random_octets(rng: random.Random) -> Iterator[bytes]:
         yield rng.randbytes(rng.choice((1, 2, 4, 5, 7, 12, rng.randrange(1, 200))))
 
 
+def enet(rng: random.Random) -> Iterator[bytes]:
+    """Peer, sent time, then commands with a channel and numbers that count up, and their answers."""
+    peer, sent = rng.randrange(32), rng.randrange(65536)
+    for number in range(1, 40):
+        sent = (sent + rng.randrange(50)) & 0xFFFF
+        body = rng.randbytes(rng.randrange(1, 60))
+        command = pack(">BBHH", 0x86, rng.randrange(3), number, len(body)) + body
+        yield pack(">HH", 0x8000 | peer, sent) + command
+        yield pack(">HHBBHHH", 0x8000 | peer, sent, 0x01, 0xFF, number, number, sent)
+
+
+def stun_checks(rng: random.Random) -> Iterator[bytes]:
+    """Connectivity checks: binding requests of both sides, each with its answer."""
+    for number in range(40):
+        head = pack(">I", 0x2112A442) + rng.randbytes(12)
+        user = pack(">HH", 6, 12) + rng.randbytes(12) + pack(">HHI", 0x24, 4, number)
+        yield pack(">HH", 1, len(user)) + head + user
+        yield pack(">HH", 0x101, 12) + head + pack(">HHBBH", 0x20, 8, 0, 1, 5) + rng.randbytes(4)
+
+
 UDP: dict[str, Callable[[random.Random], Iterator[bytes]]] = {
     make.__name__: make
     for make in (
         little_counters, one_small_message, game_counters, acknowledged_counters, numbers_of_both,
-        rtp, quic, dns, ascii_lines, zeros, small_octets, random_octets,
+        rtp, quic, dns, enet, stun_checks, ascii_lines, zeros, small_octets, random_octets,
     )
 }  # fmt: skip
 """Name -> what makes the payloads of one flow."""
@@ -225,11 +245,21 @@ def the_same_again(rng: random.Random) -> Iterator[bytes]:
         yield pack(">HH", 0x300, 7) + b"\x02\xf0\0"
 
 
+def prefixed_counters(rng: random.Random) -> Iterator[bytes]:
+    """A little-endian length, a type, a counter and a body: the shape of many home-made streams."""
+    width, kind, first = rng.choice((2, 4)), rng.randrange(256), rng.randrange(65536)
+    size = rng.randrange(8, 600)
+    for number in range(first, first + 40):
+        body = bytes([kind]) + pack("<H", number & 0xFFFF) + rng.randbytes(rng.randrange(4, size))
+        yield len(body).to_bytes(width, "little") + body
+
+
 STREAMS: dict[str, Callable[[random.Random], Iterator[bytes]]] = {
     make.__name__: make
     for make in (
         json_scalars, words_and_scalars, json_objects, chat, short_lengths, counted_answers, noise,
         wide_text, sized_from_the_third, small_dns, stun, polled_registers, the_same_again,
+        prefixed_counters,
     )
 }  # fmt: skip
 """Name -> what makes the pieces of one stream."""

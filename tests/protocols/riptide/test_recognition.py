@@ -227,3 +227,20 @@ def test_what_a_stalled_peer_leaves_unacknowledged_proves_a_stream() -> None:
     assert same.score >= STRONG
     other = recognise(stream(lambda _, at: b"\x50" + bytes([at] * 9)), "tcp", final=True)
     assert other is None or other.score < STRONG
+
+
+def test_sequence_ids_that_lie_close_together_prove_a_stream() -> None:
+    """A window full of what waits for its answer; the other side has sent part of one message."""
+    ids = random.Random(3).sample(range(120, 170), 40)
+
+    def stream(*ids):
+        bodies = [bytes([7 | n << 4 & 0xF0, n >> 4 & 0xFF, n >> 12, 0x50]) + bytes([n & 0xFF] * 600) for n in ids]
+        return [(0, at * 10**6, len(body).to_bytes(4, "little") + body) for at, body in enumerate(bodies)]
+
+    part = (1, 5, b"abc" * 300)
+    known = recognise([*stream(*ids), part], "tcp", final=True)
+    assert known is not None
+    assert known.score >= STRONG
+    for foreign in (range(0, 65536, 1999), [16 * n + 3 for n in ids]):
+        claim = recognise([*stream(*foreign), part], "tcp", final=True)
+        assert claim is None or claim.score < STRONG

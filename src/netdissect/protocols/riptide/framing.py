@@ -57,7 +57,9 @@ def messages_of(sample: Sequence[Sample], prefix: Prefix, *, search: bool) -> li
     framed: list[Sample] = []
     for side, stream in enumerate(streams):
         messages = _spans(bytes(stream), prefix, search=search)
-        if stream and not messages:
+        # A stream too short for several messages that are found in it says nothing.
+        is_short = search and len(stream) <= prefix.chain * (prefix.width + prefix.limit)
+        if stream and not messages and not is_short:
             return []
         arrivals = iter(ends[side])
         end, time_ns = 0, 0

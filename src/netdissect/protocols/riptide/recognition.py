@@ -61,6 +61,8 @@ _MIN_COUNTERS: Final = 2
 """Counters that must do so."""
 _MAX_STEP: Final = 64
 """Largest step of a counter that loss can explain."""
+_MAX_WIDTH: Final = 512
+"""Largest distance of the sequence ids that a sample holds of one side from its first one."""
 _NIBBLE: Final = 16
 """Number fields of whole bytes read as multiples of this in bit packing."""
 _MIN_MULTIPLES: Final = 2
@@ -161,7 +163,7 @@ def _judge(
         _acks(messages, evidence)
         _refusal(messages, client, evidence, final=final)
         if transport == "tcp":
-            _chain(messages, evidence)
+            _chain(messages, packing, evidence)
         if final:
             _unanswered(messages, client, evidence)
             _one_side(messages, evidence)
@@ -258,7 +260,7 @@ def _acks(messages: list[Message], evidence: _Evidence) -> None:
         evidence.add(THREE_ACKS, "reliable messages acknowledged, and Notify ids that count up")
 
 
-def _chain(messages: list[Message], evidence: _Evidence) -> None:
+def _chain(messages: list[Message], packing: str, evidence: _Evidence) -> None:
     """Weigh consecutive frames of a stream that all hold a message, Acks among them."""
     sides = {message.side for message in messages}
     acks = [each.octets for each in messages if each.type in ("Ack", "AckExtra")]
@@ -272,6 +274,9 @@ def _chain(messages: list[Message], evidence: _Evidence) -> None:
     elif len(messages) >= 2 * _MIN_CHAIN and (again := _sent_again(messages)) >= _MIN_CHAIN:
         # A side whose peer stands still repeats what is not acknowledged, and sends little else.
         evidence.add(ONE_SIDE, f"{again} reliable messages come again with the same bytes")
+    elif packing == UNDECIDED and (counted := _counted(messages)) >= 2 * _MIN_CHAIN:
+        # Their low half counts in the byte of the type: counters of other protocols do not.
+        evidence.add(ONE_SIDE, f"{counted} reliable messages whose sequence ids lie close together")
 
 
 def _sent_again(messages: list[Message]) -> int:
@@ -286,6 +291,25 @@ def _sent_again(messages: list[Message]) -> int:
             if first[key] is not message.octets:
                 again.add(key)
     return len(again)
+
+
+def _counted(messages: list[Message]) -> int:
+    """Return how many sequence ids the reliable messages of a side have; 0 where they lie far apart
+    or do not count up, or where one has several contents.
+    """
+    known: tuple[dict[int, bytes], dict[int, bytes]] = {}, {}
+    for message in messages:
+        if message.type == "Reliable":
+            octets = known[message.side].setdefault(message.values[1], message.octets)
+            if octets != message.octets:
+                return 0
+    most = max(known, key=len)
+    close = all(
+        (number - next(iter(ids)) + _MAX_WIDTH) % (1 << 16) <= 2 * _MAX_WIDTH
+        for ids in known for number in ids
+    )  # fmt: skip
+    counts = len({number % _NIBBLE for number in most}) > _NIBBLE // 2
+    return len(most) if close and counts else 0
 
 
 def _is_byte_packed(messages: list[Message]) -> bool:
