@@ -476,6 +476,16 @@ def test_a_client_of_2010_does_not_tell_what_its_server_speaks() -> None:
     assert report.messages[1]["PacketAck"] == 1
 
 
+def test_one_side_is_known_while_it_sends_again_what_is_not_answered() -> None:
+    """New messages take turns with old ones, and some datagrams overtake others."""
+    rows = [(0, built(300 + n, b"\x3dsome", reliable=(90, 20)[n % 2] + n // 2)) for n in range(40)]
+    rows[7], rows[11] = rows[11], rows[7]
+    (report,) = fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)])
+    assert report.protocol == "knet"
+    rows = [(0, built(300 + n, b"\x3dsome", reliable=n * 7 % 64)) for n in range(40)]
+    assert not fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)])
+
+
 def test_a_dialect_that_nothing_proves_is_said_to_be_assumed_once() -> None:
     """In mid-stream, a server without a control message follows its client."""
     rows = []

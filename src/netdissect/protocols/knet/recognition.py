@@ -56,6 +56,8 @@ _MIN_ATTEMPTS: Final = 3
 """Consecutive datagrams that prove an unanswered client."""
 _MIN_CONTINUED: Final = 8
 """Datagrams whose reliable messages continue those of the one before, as proof of one side."""
+_MAX_TURNS: Final = 8
+"""Reliable datagrams of a side among which the one is searched that another continues."""
 _MAX_STREAM_OCTETS: Final = 128 * 1024
 """Stream bytes that are examined per direction."""
 _PING_NS: Final = int(PING_MS * 1_000_000)
@@ -448,8 +450,7 @@ def _unanswered(found: _Both, size: int) -> tuple[int, str, int | None]:
     others = [one for one in found.odd if one[1] != sender or one[0] > 0]
     if others or not reliable or reliable[0] != 0 or size - len(datagrams) > 1:
         return 0, "", None
-    reason = f"{len(numbers)} datagrams numbered from the first PacketID on"
-    return UNANSWERED, reason, sender
+    return UNANSWERED, f"{len(numbers)} datagrams numbered from the first PacketID on", sender
 
 
 def _numbered(found: _Both, size: int) -> tuple[int, str]:
@@ -459,19 +460,19 @@ def _numbered(found: _Both, size: int) -> tuple[int, str]:
     """
     if not _mostly_consistent(found, size) or not _rising(found.datagrams):
         return 0, ""
-    last: list[_Datagram | None] = [None, None]
-    continued, others = 0, 0
-    for one in found.datagrams:
-        before = last[one.side]
-        if not one.reliable:
-            continue
-        if before is not None and (one.number - before.number) % PACKET_SPAN <= _MAX_STEP:
-            continued += one.base == before.next
-            others += one.base != before.next
-        last[one.side] = one
-    if continued < _MIN_CONTINUED or continued < 2 * others:
+    recent: tuple[list[_Datagram], list[_Datagram]] = [], []
+    goes_on: dict[tuple[int, int | None], bool] = {}
+    for one in filter(lambda each: each.reliable, found.datagrams):
+        # New messages and those sent again take turns, and the network changes the order.
+        before = recent[one.side][-_MAX_TURNS:]
+        follows = any(one.base == each.next or one.next == each.base for each in before)
+        if before:
+            goes_on[one.side, one.base] = follows or goes_on.get((one.side, one.base), False)
+        recent[one.side].append(one)
+    times = sum(goes_on.values())
+    if times < _MIN_CONTINUED or times < 2 * (len(goes_on) - times):
         return 0, ""
-    return NUMBERED, f"{continued} datagrams whose reliable messages go on from those before"
+    return NUMBERED, f"{times} datagrams whose reliable messages go on from those before"
 
 
 # -- TCP -------------------------------------------------------------------------------------------
