@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -358,9 +359,18 @@ def _layers(protocol: Protocol) -> Any:
 
 
 def load_layers() -> None:
-    """Import the layers of every protocol, and Scapy with them; disable plug-ins that fail."""
+    """Import and read all that decoding needs: the layers of every protocol, Scapy with them, and
+    tables; disable plug-ins that fail.
+    """
+    from netdissect.dissect.engine import finisher  # noqa: PLC0415 - imports scapy
+    from netdissect.dissect.schema import built_in  # noqa: PLC0415
+
     for protocol in loaded_protocols():
-        _of_layers(protocol, partial(_layers, protocol), None)
+        where = protocol.layer_module or protocol.name
+        _of_layers(protocol, partial(finisher, where), None)
+        with suppress(FileNotFoundError):
+            built_in(protocol.name)
+    field_table()
 
 
 def layer_files() -> dict[str, Path]:

@@ -169,6 +169,18 @@ def test_charts_that_are_compared_have_the_same_axes() -> None:
     assert len({(chart.high, chart.end_ns - chart.zero_ns) for chart in found}) == 1
 
 
+def test_every_point_of_traffic_has_its_frame() -> None:
+    """A queue that becomes shorter had none, nor had an interval in which TCP only sent again."""
+    for name in ("riptide/udp_2.2.1_lossy_clientleg.pcap", "netplay/bin1_lossy__client_side.pcap"):
+        for history in gallery.histories(name).values():
+            for kind in ("acks", "queue", "rate", "rtt", "seq"):
+                for chart in charts(kind, history):
+                    points = [point for one in chart.series for point in one.points]
+                    bare = [point for point in points if point.frame is None]
+                    # Lines of a queue begin with the axis.
+                    assert {point.time_ns for point in bare} <= {chart.start_ns}, (name, kind)
+
+
 def test_lines_end_with_their_connection() -> None:
     """Beside a longer connection, the last value of a shorter one went on to the end of the axis."""
     found = [

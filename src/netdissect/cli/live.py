@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 _LATE = (
     "hashlib",
+    "netdissect.cli.progress",
     "netdissect.cli.read",
+    "netdissect.dissect.packet_scope",
+    "netdissect.dissect.steps",
     "netdissect.pipeline.iterate",
     "netdissect.pipeline.passwords",
     "netdissect.render.read",
@@ -152,7 +155,9 @@ def load(choices: Choices, late: Iterable[str]) -> None:
     if os.geteuid() != 0:
         return
     from netdissect import lookup  # noqa: PLC0415
+    from netdissect.render.console import cells  # noqa: PLC0415
 
+    cells("→")  # reads a table of widths
     lookup.catalogue()
     lookup.load_layers()
     lookup.load_schemas(choices.schemas)

@@ -50,6 +50,13 @@ _LATE = (
     "netdissect.filters",
     "netdissect.cli.report",
     "netdissect.browse.app",
+    "netdissect.edit.merging",
+    "netdissect.edit.notes",
+    "netdissect.edit.plain",
+    "netdissect.edit.slicing",
+    "netdissect.join",
+    "netdissect.report.document",
+    "netdissect.report.redact",
     "textual.drivers.linux_driver",
 )
 """Modules that are needed only once the capture runs, beside those of `live.load`."""

@@ -38,6 +38,7 @@ _SILENCE_NS = 1_000_000_000
 _SILENCE_FACTOR = 5
 """A silence is at least this many times as long as the median interval between datagrams."""
 _BUCKETS_PER_OCTAVE = 8  # percentiles within 9%
+_NEVER_NS = 1 << 63
 _BELOW = "tcp"
 """Space of the TCP segments that carry the messages of a stream. Only the messages count as units.
 """
@@ -139,8 +140,10 @@ class Track:
         """How many units after the slowest one `window` still lacks."""
         self._worst_ms = -1.0
         self._smooth_ms: float | None = None
-        self._ends: list[int] = []
-        """A heap: when each unit stops waiting for its acknowledgement."""
+        self._ends: list[tuple[int, int]] = []
+        """A heap: when each unit stops waiting for its acknowledgement, and the frame of that; 0 =
+        there is none.
+        """
         self._now_ns = 0
 
     def add(self, unit: UnitRecord, span: tuple[int, int] | None) -> None:
@@ -169,16 +172,18 @@ class Track:
         first = unit.copies[0]
         now = max(self._now_ns, first.time_ns)
         self._drain(now)
-        end = unit.acked_time_ns if unit.outcome == "acked" else unit.settled_ns
+        acked = unit.outcome == "acked"
+        end = unit.acked_time_ns if acked else unit.settled_ns
         if end is None or end > now:
-            heapq.heappush(self._ends, end if end is not None else 1 << 63)
+            frame = unit.acked_frame if acked else None
+            heapq.heappush(self._ends, (_NEVER_NS if end is None else end, frame or 0))
             self.waits.add(Step(now, len(self._ends), first.frame))
         self._now_ns = now
 
     def _drain(self, now_ns: int) -> None:
-        while self._ends and self._ends[0] <= now_ns:
-            left_ns = heapq.heappop(self._ends)
-            self.waits.add(Step(left_ns, len(self._ends), None))
+        while self._ends and self._ends[0][0] <= now_ns:
+            left_ns, frame = heapq.heappop(self._ends)
+            self.waits.add(Step(left_ns, len(self._ends), frame or None))
 
     def finish(self, end_ns: int) -> None:
         """Process the acknowledgements that came after the last unit was sent."""
@@ -399,7 +404,9 @@ class History:
         bins = self._bins[unit.direction]
         for copy in copies:
             if copy.kind == "retransmission":
-                bins.row(copy.time_ns)[1] += 1
+                row = bins.row(copy.time_ns)
+                row[1] += 1
+                row[6] = row[6] or copy.frame  # a segment that brings nothing new is no datagram
         self.last_ns = max(self.last_ns, unit.copies[-1].time_ns)
 
     def _rank(self, unit: UnitRecord) -> bool:

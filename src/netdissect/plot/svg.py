@@ -8,7 +8,7 @@ script can move the places without knowing the shapes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
+from pkgutil import get_data
 
 from netdissect.plot.axes import time_ticks
 from netdissect.plot.chart import LINES, Chart, Point, Series
@@ -285,9 +285,12 @@ def hatch() -> Html:
     return tag("defs", pattern)
 
 
+_CSS = (get_data("netdissect.plot", "plot.css") or b"").decode()
+
+
 def style() -> str:
     """Return the style sheet of plots: colours by role, light and dark, and the shapes."""
-    return (files("netdissect.plot") / "plot.css").read_text("utf-8")
+    return _CSS
 
 
 def document(found: Sequence[Chart]) -> str:

@@ -7,15 +7,16 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Sequence
-from importlib.resources import files
+from pkgutil import get_data
 
 from netdissect.plot.chart import Chart
 from netdissect.plot.markup import Child, Html, join, tag
 from netdissect.plot.svg import hatch, legend, picture, style
 
-
-def _file(name: str) -> str:
-    return (files("netdissect.report") / name).read_text("utf-8")
+# Read at once: whoever makes a report of a running capture may not be able to read files of root.
+_CSS, _SCRIPT = (
+    (get_data("netdissect.report", name) or b"").decode() for name in ("report.css", "report.js")
+)
 
 
 def _hash(content: str) -> str:
@@ -32,9 +33,9 @@ def page(title: str, *body: Child, css: str = "") -> str:
         css: rules added to those of every report.
 
     """
-    css, script = style() + _file("report.css") + css, _file("report.js")
+    css = style() + _CSS + css
     policy = (
-        f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(script)}; "
+        f"default-src 'none'; style-src {_hash(css)}; script-src {_hash(_SCRIPT)}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
     head = join(
@@ -47,7 +48,7 @@ def page(title: str, *body: Child, css: str = "") -> str:
         tag("style", Html(css)),
     )
     defs = tag("svg", hatch(), class_="defs", aria_hidden="true", width=0, height=0)
-    content = tag("body", defs, *body, tag("script", Html(script)))
+    content = tag("body", defs, *body, tag("script", Html(_SCRIPT)))
     return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n{content}</html>\n'
 
 
