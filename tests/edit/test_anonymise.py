@@ -102,6 +102,15 @@ def test_the_analysis_is_the_same(source: Path, key: Path, tmp_path: Path) -> No
     check(source, key, tmp_path)
 
 
+def test_text_that_must_compress_better_keeps_its_characters_whole() -> None:
+    """Else a message would become one with a finding about its UTF-8."""
+    text = "bravo é世🚀 ok 世é🚀é " * 4
+    for flat in range(9):
+        made = NAMES.text(text.encode(), flat=flat).decode()
+        assert [len(each.encode()) for each in made] == [len(each.encode()) for each in text]
+        assert not set(made.split()) & set(text.split())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("source", ALL, ids=lambda path: path.stem)
 def test_the_analysis_is_the_same_everywhere(source: Path, key: Path, tmp_path: Path) -> None:

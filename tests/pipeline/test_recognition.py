@@ -13,7 +13,7 @@ from netdissect.flow import Decapsulator
 from netdissect.model.packets import SIDES, PacketKind, flow_texts, reverse_key
 from netdissect.pipeline import Options, Pipeline, analyze
 from packetbuild import A4, B4, frame, ipv4, tcp
-from twocaptures import rewritten, snapped
+from twocaptures import Record, rewritten, snapped
 from windows import BROADER, Score, Whole, flow_of, frames_of, score
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
@@ -73,6 +73,23 @@ def test_short_snap_lengths_bring_no_wrong_dialect(path: Path, tmp_path: Path) -
         cut = rewritten(path, tmp_path / "cut.pcap", snapped(octets))
         for report in analyze(cut).connections:
             assert set(report.dialects) <= whole.get(flow_of(report)[1], set()), report.explain
+
+
+@pytest.mark.parametrize(("octets", "found"), [(66, [1, 2]), (240, [1, 2, 3])])
+def test_what_was_cut_off_may_have_said_that_a_flow_is_another_protocols(
+    octets: int, found: list[int], tmp_path: Path
+) -> None:
+    """A flow of TCP to a known server proves itself, unless little was sent in it."""
+
+    def third(rows: list[Record]) -> list[Record]:
+        port = (37668).to_bytes(2, "big")
+        return [
+            (time, data[:octets] if port in (data[34:36], data[36:38]) else data, wire)
+            for time, data, wire in rows
+        ]
+
+    cut = rewritten(CAPTURES / "netplay" / "bin1_example_chat.pcap", tmp_path / "cut.pcap", third)
+    assert [report.connection for report in analyze(cut).connections] == found
 
 
 def test_the_other_end_of_a_link_is_never_taken_for_this_one(tmp_path: Path) -> None:

@@ -112,11 +112,17 @@ class Pseudonyms:
         """
         if not flat:
             return self._written(octets, costs)
-        out = bytearray(self._written(octets, costs))
-        for index, place in enumerate(_visible(octets)):
-            if index % 8 >= 8 - flat:
-                out[place] = _LETTERS[0]
-        return bytes(out)
+        parts = []
+        index = 0
+        for character in self._written(octets, costs).decode("utf-8", "surrogateescape"):
+            same = character
+            if _is_visible(character):
+                if index % 8 >= 8 - flat:
+                    size = len(character.encode())
+                    same = chr(_LETTERS[0] if size == 1 else _SCRIPTS[size][0])
+                index += 1
+            parts.append(same)
+        return "".join(parts).encode("utf-8", "surrogateescape")
 
     def words(self, octets: bytes) -> bytes:
         """Return bytes of unknown meaning, with other words: runs of letters and digits."""
@@ -183,15 +189,20 @@ def _visible(octets: bytes) -> list[int]:
     places: list[int] = []
     at = 0
     for character in octets.decode("utf-8", "surrogateescape"):
-        # A byte that is no UTF-8.
-        if "\udc80" <= character <= "\udcff":
-            at += 1
-            continue
-        size = len(character.encode())
-        if size > 1 or _SPACE < ord(character) < _DELETE:
+        size = len(character.encode("utf-8", "surrogateescape"))
+        if _is_visible(character):
             places += range(at, at + size)
         at += size
     return places
+
+
+def _is_visible(character: str) -> bool:
+    """Return whether a character is replaced: no space or control character, nor a byte that is no
+    UTF-8, which is a surrogate here.
+    """
+    return not "\udc80" <= character <= "\udcff" and (
+        character > "\x7f" or _SPACE < ord(character) < _DELETE
+    )
 
 
 @lru_cache(maxsize=2)
