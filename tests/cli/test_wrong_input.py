@@ -653,7 +653,7 @@ def test_wrong_plans(content: str, said: str) -> None:
     "words",
     [["connections", LOSSY], ["timeline", LOSSY], ["info", LOSSY], ["diff", LOSSY, LOSSY],
      ["survey", LOSSY, "--out", "x"], ["browse", LOSSY], ["join", LOSSY, LOSSY],
-     ["sniff", "-i", "lo", "-a", "duration:1"]],
+     ["sniff", "-i", "lo", "-a", "duration:1"], ["slice", LOSSY, "-w", "y.pcap"]],
     ids=lambda words: words[0],
 )  # fmt: skip
 def test_a_wrong_schema_is_refused_by_commands_that_need_none(words: list[str]) -> None:

@@ -53,6 +53,7 @@ def command(
         raise UsageError("--connection and -Y read the capture twice: name a file instead of `-`")
     check_order(since, until)
     refuse_input_as_output(target, [file])
+    choices.options()  # refuse what is wrong in them, even if nothing is decoded
     sandbox.confine()
     ranges = [] if frames is None else parse_frames(frames)
     # (0, None): all frames.

@@ -1,0 +1,96 @@
+"""Memory of whole commands, for captures whose datagrams hold many units: it has a bound."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from netdissect.capture import PcapWriter, open_capture
+from netdissect.flow import Decapsulator
+from packetbuild import ipv4, udp
+
+SESSION = Path(__file__).resolve().parents[2] / "captures" / "knet" / "udp_clean_session.pcap"
+HANDSHAKE = 12
+"""Frames of that session: from the connect datagram to the first messages."""
+MESSAGES = 250
+GROWTH_OCTETS = 12_000_000
+"""A third of what 60 connections more take if their units are kept."""
+BOUNDED = """
+import sys
+from netdissect.cli import main, request, timeline
+from netdissect.pipeline import holding, table
+from netdissect.track import recorder
+
+request.MAX_KEPT_ITEMS = timeline.MAX_KEPT_ITEMS = request.MAX_SELECTED = 2_000
+table.MAX_ALL_OUTSTANDING = 2_000
+holding.MAX_HELD_OCTETS = 600_000
+recorder.MAX_PENDING = 2_000
+main()
+"""
+"""A command whose bounds are a hundredth of the usual ones."""
+
+
+def write_sessions(path: Path, connections: int) -> None:
+    """Write connections whose clients send two datagrams of MESSAGES reliable messages each."""
+    with open_capture(SESSION) as capture:
+        head = list(Decapsulator().packets(capture))[:HANDSHAKE]
+    with path.open("wb") as file:
+        writer, time_ns = PcapWriter(file, link_type=101), 0
+        for number in range(connections):
+            client = bytes([10, 1, number >> 8, number & 255])
+            rows = [(key == head[0][3], payload) for _, _, _, key, payload, _, _ in head]
+            rows += [(True, datagram(10 + at)) for at in range(2)]
+            for up, payload in rows:
+                time_ns += 1_000_000
+                ends = (client, bytes([10, 0, 0, 2])) if up else (bytes([10, 0, 0, 2]), client)
+                ports = (50_000, 7_777) if up else (7_777, 50_000)
+                packet = ipv4(udp(payload, *ports), src=ends[0], dst=ends[1])
+                writer.write(time_ns, packet, len(packet))
+        writer.flush()
+
+
+def datagram(number: int) -> bytes:
+    """Return a kNet datagram with MESSAGES reliable messages."""
+    head = bytes([0x40 | number & 0x3F, number >> 6 & 255, number >> 14])
+    messages = (
+        b"\x01\x10" + (bytes([at]) if at < 128 else bytes([0x80 | at & 127, at >> 7])) + b"\x42"
+        for at in range(MESSAGES)
+    )
+    return head + (2 * MESSAGES * number).to_bytes(2, "little") + b"".join(messages)
+
+
+def peak_octets(words: list[str]) -> int:
+    """Run a command with small bounds, and return the most memory that it took."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BOUNDED, *words], stdout=subprocess.DEVNULL,
+        env={**os.environ, "NO_COLOR": "1"},
+    ) as process:  # fmt: skip
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="takes a system that measures its processes")
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["timeline"], ["info", "-Y", "udp"],
+        *(
+            pytest.param([*each, "-Y", "udp"], marks=pytest.mark.slow)
+            for each in (["timeline"], ["timeline", "--json"], ["stats"])
+        ),
+    ],
+    ids="-".join,
+)  # fmt: skip
+def test_units_beyond_the_bounds_take_no_memory(words: list[str], tmp_path: Path) -> None:
+    peaks = []
+    for connections in (40, 100):
+        path = tmp_path / f"{connections}.pcap"
+        write_sessions(path, connections)
+        peaks.append(peak_octets([words[0], str(path), *words[1:]]))
+    assert peaks[1] - peaks[0] < GROWTH_OCTETS, peaks
