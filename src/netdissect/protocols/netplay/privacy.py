@@ -18,21 +18,23 @@ _HEADER, _TRAILER = 2, 4
 _LEVELS = (6, 9, 1, 2, 3, 4, 5, 7, 8)
 """Levels of compression, in the order in which they are tried."""
 _WORDS = re.compile(rb"[A-Za-z0-9\x80-\xff]+")
+_WRONG_BLOCK = b"\x07"
+"""Begins a block of a type that does not exist."""
+_LONG_BLOCK = b"\x01\xff\xff\0\0"
+"""Begins a stored block that is longer than any body."""
 _EMPTY_FIXED = 10
 """Size of an empty block in fixed codes, bits."""
 
 
 def _deflate(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
-    """Return a zlib stream of `wanted` in the size of the old one; None where none is found."""
-    opener = zlib.decompressobj()
-    try:
-        # Inflate one byte more than was read: a bomb, of which only the start was read, must fail.
-        same = opener.decompress(packed, len(plain) + 1) == plain
-        whole = same and opener.eof and not opener.unused_data
-    except zlib.error:
-        whole = False
-    if not whole:
+    """Return a zlib stream of `wanted` in the size of the old one; None where none is found. What
+    is damaged or cut off is replaced by a stream without content that fails in the same way.
+    """
+    filler = _filler(packed, plain)
+    if filler is None:
         return None
+    if filler:
+        return (packed[:_HEADER] + filler).ljust(len(packed), b"\0")[: len(packed)]
     room = len(packed) - _HEADER - _TRAILER
     for level in _LEVELS:
         for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_FIXED):
@@ -42,15 +44,35 @@ def _deflate(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
             # A copy, because a coder that has ended its stream cannot be flushed otherwise.
             finished = body + coder.copy().flush()
             if len(finished) == room:
-                return _stream(packed, finished, wanted)
+                return _stream(packed, finished, plain, wanted)
             filled = _pad(body + coder.flush(zlib.Z_SYNC_FLUSH), room)
             if filled is not None:
-                return _stream(packed, filled, wanted)
+                return _stream(packed, filled, plain, wanted)
     return None
 
 
-def _stream(packed: bytes, body: bytes, wanted: bytes) -> bytes:
-    return packed[:_HEADER] + body + zlib.adler32(wanted).to_bytes(_TRAILER, "big")
+def _filler(packed: bytes, plain: bytes) -> bytes | None:
+    """Return what stands for the content of a stream that is damaged or cut off, b"" if it is whole
+    but for its checksum, None if it goes on behind what was read or behind its end.
+    """
+    if packed[0] & 0x0F != zlib.DEFLATED:
+        return None
+    opener = zlib.decompressobj(-zlib.MAX_WBITS)
+    try:
+        # Inflate one byte more than was read: a bomb, of which only the start was read, must fail.
+        same = opener.decompress(packed[_HEADER:], len(plain) + 1) == plain
+    except zlib.error:
+        return _WRONG_BLOCK
+    trailer = opener.unused_data
+    if not same or len(trailer) > _TRAILER:
+        return None
+    return _LONG_BLOCK if len(trailer) < _TRAILER else b""
+
+
+def _stream(packed: bytes, body: bytes, plain: bytes, wanted: bytes) -> bytes:
+    """Return a stream with its checksum, which is as wrong as the old one."""
+    wrong = zlib.adler32(plain) ^ int.from_bytes(packed[-_TRAILER:], "big")
+    return packed[:_HEADER] + body + (zlib.adler32(wanted) ^ wrong).to_bytes(_TRAILER, "big")
 
 
 def _pad(body: bytes, room: int) -> bytes | None:
