@@ -209,8 +209,10 @@ def test_a_pause_and_the_order_are_said() -> None:
     foot = drawn(view(1, hidden=1200), 120, wanted=Wanted(paused=True, order="loss", text="udp"))[
         -1
     ]
-    for said in ("paused", "by loss", "only udp", "1,200 more", "q quit"):
+    for said in ("paused, p continues", "by loss", "only udp", "1,200 more", "q quit"):
         assert said in foot, said
+    assert "p pause" not in foot
+    assert drawn(view(1), 40, wanted=Wanted(paused=True))[-1].startswith("paused, p continues")
 
 
 def test_what_is_not_shown_is_said_in_the_first_line() -> None:

@@ -261,7 +261,7 @@ def _foot(view: LiveView, wanted: Wanted | None, width: int) -> Line:
                 else ("  Enter accept, Esc cancel", "dim")]  # fmt: skip
     facts: list[tuple[int, str, str]] = []
     if wanted.paused:
-        facts.append((0, "paused", "bad"))
+        facts.append((0, "paused, p continues", "bad"))
     if wanted.text:
         facts.append((1, f"only {wanted.text}", "title"))
     if wanted.expression:
@@ -269,7 +269,10 @@ def _foot(view: LiveView, wanted: Wanted | None, width: int) -> Line:
     facts.append((2, f"by {wanted.order}", ""))
     if view.hidden and not wanted.detail:
         facts.append((3, f"{view.hidden:,} more", ""))
-    facts += [(rank, key, "dim") for rank, key in enumerate(_KEYS, 4)]
+    facts += [
+        (rank, key, "dim") for rank, key in enumerate(_KEYS, 4)
+        if not (wanted.paused and key == "p pause")
+    ]  # fmt: skip
     return _fitted([*facts, (0, "q quit", "dim")], width)
 
 
