@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from netdissect.dissect.schema import (
+    NODE_LIMIT,
     Decoder,
     Schema,
     SchemaError,
@@ -97,6 +98,21 @@ def test_a_count_bomb_allocates_nothing(schema: Schema) -> None:
     bomb = b"\xff\xff\xff\xff\x7f" * 3
     with pytest.raises(SchemaMismatch):
         Decoder(schema, BIT_VALUES).fields(schema.messages["7"].fields, Cursor(bomb))
+
+
+@pytest.mark.parametrize("values", [BYTE_VALUES, BIT_VALUES], ids=["octets", "bits"])
+def test_values_that_take_no_bits_are_bounded(values, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert NODE_LIMIT == 100_000
+    monkeypatch.setattr("netdissect.dissect.schema.NODE_LIMIT", 100)
+    fields = [["x", "Nothing[]"]]
+    schema = parse_schema(
+        {"protocol": "riptide", "objects": {"Nothing": []}, "messages": {"1": {"fields": fields}}}
+    )
+    decode = Decoder(schema, values).fields
+    (array,) = decode(schema.messages["1"].fields, Cursor(b"\x32"))
+    assert len(array.children) == 50
+    with pytest.raises(SchemaMismatch, match="too many"):
+        decode(schema.messages["1"].fields, Cursor(b"\xff\x3f"))
 
 
 @pytest.mark.parametrize(
