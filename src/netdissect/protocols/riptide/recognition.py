@@ -163,12 +163,15 @@ def _judge(
         _acks(messages, evidence)
         _refusal(messages, client, evidence, final=final)
         if transport == "tcp":
-            _chain(messages, packing, evidence)
+            _chain(messages, evidence)
         if final:
             _unanswered(messages, client, evidence)
             _one_side(messages, evidence)
-            if not evidence.score:
-                evidence.add(POSSIBLE, "every message could be one of Riptide's")
+        # Their low half counts in the byte of the type: counters of other protocols do not.
+        if packing == UNDECIDED and not evidence.score and (final or transport == "tcp"):
+            _close_ids(messages, evidence)
+        if final and not evidence.score:
+            evidence.add(POSSIBLE, "every message could be one of Riptide's")
     if not evidence.score:
         return None
     first, second = _dialects(messages, packing)
@@ -260,7 +263,7 @@ def _acks(messages: list[Message], evidence: _Evidence) -> None:
         evidence.add(THREE_ACKS, "reliable messages acknowledged, and Notify ids that count up")
 
 
-def _chain(messages: list[Message], packing: str, evidence: _Evidence) -> None:
+def _chain(messages: list[Message], evidence: _Evidence) -> None:
     """Weigh consecutive frames of a stream that all hold a message, Acks among them."""
     sides = {message.side for message in messages}
     acks = [each.octets for each in messages if each.type in ("Ack", "AckExtra")]
@@ -274,9 +277,6 @@ def _chain(messages: list[Message], packing: str, evidence: _Evidence) -> None:
     elif len(messages) >= 2 * _MIN_CHAIN and (again := _sent_again(messages)) >= _MIN_CHAIN:
         # A side whose peer stands still repeats what is not acknowledged, and sends little else.
         evidence.add(ONE_SIDE, f"{again} reliable messages come again with the same bytes")
-    elif packing == UNDECIDED and (counted := _counted(messages)) >= 2 * _MIN_CHAIN:
-        # Their low half counts in the byte of the type: counters of other protocols do not.
-        evidence.add(ONE_SIDE, f"{counted} reliable messages whose sequence ids lie close together")
 
 
 def _sent_again(messages: list[Message]) -> int:
@@ -293,23 +293,23 @@ def _sent_again(messages: list[Message]) -> int:
     return len(again)
 
 
-def _counted(messages: list[Message]) -> int:
-    """Return how many sequence ids the reliable messages of a side have; 0 where they lie far apart
-    or do not count up, or where one has several contents.
-    """
+def _close_ids(messages: list[Message], evidence: _Evidence) -> None:
+    """Weigh many sequence ids that lie close together, each with one content."""
     known: tuple[dict[int, bytes], dict[int, bytes]] = {}, {}
     for message in messages:
         if message.type == "Reliable":
             octets = known[message.side].setdefault(message.values[1], message.octets)
             if octets != message.octets:
-                return 0
+                return
     most = max(known, key=len)
     close = all(
         (number - next(iter(ids)) + _MAX_WIDTH) % (1 << 16) <= 2 * _MAX_WIDTH
         for ids in known for number in ids
     )  # fmt: skip
     counts = len({number % _NIBBLE for number in most}) > _NIBBLE // 2
-    return len(most) if close and counts else 0
+    if close and counts and len(most) >= 2 * _MIN_CHAIN:
+        text = f"{len(most)} reliable messages whose sequence ids lie close together"
+        evidence.add(ONE_SIDE, text)
 
 
 def _is_byte_packed(messages: list[Message]) -> bool:
