@@ -243,6 +243,9 @@ def test_sequence_ids_that_lie_close_together_prove_a_stream() -> None:
     assert known.score >= STRONG
     alone = [(0, at, octets[4:]) for _, at, octets in stream(*sorted(ids))]
     assert recognise(alone, "udp", final=True).score >= STRONG
+    for count, enough in ((8, True), (7, False)):
+        few = [(0, at, bytes([*octets])) for at in range(4) for _, _, octets in alone[:count]]
+        assert (recognise(few, "udp", final=True).score >= STRONG) == enough
     for foreign in (range(0, 65536, 1999), [16 * n + 3 for n in ids]):
         claim = recognise([*stream(*foreign), part], "tcp", final=True)
         assert claim is None or claim.score < STRONG

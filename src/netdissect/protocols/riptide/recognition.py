@@ -294,7 +294,7 @@ def _sent_again(messages: list[Message]) -> int:
 
 
 def _close_ids(messages: list[Message], evidence: _Evidence) -> None:
-    """Weigh many sequence ids that lie close together, each with one content."""
+    """Weigh sequence ids that lie close together, each with one content: many, or sent again."""
     known: tuple[dict[int, bytes], dict[int, bytes]] = {}, {}
     for message in messages:
         if message.type == "Reliable":
@@ -306,8 +306,9 @@ def _close_ids(messages: list[Message], evidence: _Evidence) -> None:
         (number - next(iter(ids)) + _MAX_WIDTH) % (1 << 16) <= 2 * _MAX_WIDTH
         for ids in known for number in ids
     )  # fmt: skip
-    counts = len({number % _NIBBLE for number in most}) > _NIBBLE // 2
-    if close and counts and len(most) >= 2 * _MIN_CHAIN:
+    counts = len({number % _NIBBLE for number in most}) >= min(len(most), _NIBBLE // 2)
+    enough = len(most) >= 2 * _MIN_CHAIN or _sent_again(messages) >= _MIN_CHAIN
+    if close and counts and enough:
         text = f"{len(most)} reliable messages whose sequence ids lie close together"
         evidence.add(ONE_SIDE, text)
 
