@@ -164,13 +164,33 @@ def test_all_frames_of_a_row_that_moved_are_written(
     monkeypatch.setattr("netdissect.pipeline.index.MAX_WAITING", 2)
     browser = opened(late_first(tmp_path / "stream.pcap", STREAM))
     written: list[int] = []
-    monkeypatch.setattr(browser.backend, "write", lambda _, frames: str(written.extend(frames)))
+    monkeypatch.setattr(browser.backend, "write", lambda _, frames, _whole: str(written.extend(frames)))
     records = list(iter_records(str(tmp_path / "stream.pcap")))
     row = next(row for row, record in enumerate(records) if len(record.frames) > 1)
     monkeypatch.setattr(browser.packets, "rows", lambda: [row])
     output.write(browser, "some.pcap")
     wait(browser, "None")
     assert set(written) == set(records[row].frames)
+
+
+@pytest.mark.parametrize("chosen", [False, True])
+def test_what_is_written_has_the_handshake_and_the_end_of_tcp(
+    tmp_path: Path, chosen: bool
+) -> None:
+    """They have no row; without them, what is written would say that the connection goes on."""
+    browser, out = opened(STREAM), tmp_path / "out.pcap"
+    if chosen:
+        browser.scope(1)
+    output.write(browser, str(out))
+    wait(browser, "frames written")
+    assert out.read_bytes() == STREAM.read_bytes()
+    rows = browser.rows_of(1)
+    frames = {one for row in rows for one in (browser.index.frames[row], *browser.index.joined(row))}
+    browser.filter("conn.id == 1")
+    while browser.filtering or len(browser.packets) < len(rows):
+        browser.tick()
+    output.write(browser, f"{out}.part")
+    wait(browser, f"{len(frames)} frames written")
 
 
 def test_frames_that_are_gone_when_they_are_written_are_counted(

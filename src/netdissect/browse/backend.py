@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -106,8 +106,10 @@ class Backend(Protocol):
     def history(self, number: int) -> History | None:
         """Return the data for the plots and units of a connection."""
 
-    def write(self, path: str, frames: Sequence[int]) -> str:
-        """Write frames to a capture file; return a message about it."""
+    def write(self, path: str, frames: Sequence[int], whole: Collection[int] = ()) -> str:
+        """Write frames to a capture file, and what TCP sent without a message in the `whole`
+        connections; return a message about it.
+        """
 
     def report(self, path: str) -> str:
         """Write the HTML report; return a message about it."""

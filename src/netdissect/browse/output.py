@@ -58,14 +58,19 @@ def _literal(value: object) -> str | None:
 
 
 def write(browser: Browser, path: str) -> None:
-    """Write the frames that are shown to a file."""
+    """Write the frames that are shown to a file. Where no filter leaves any out, the handshake,
+    acknowledgements and end of TCP, which have no row, belong to what is shown.
+    """
     if not path:
         return
-    packets, index, frames = browser.packets, browser.index, array("I")
-    for row in packets.rows():
+    index, frames, owners = browser.index, array("I"), set()
+    for row in browser.packets.rows():
         frames.extend((index.frames[row], *index.joined(row)))
+        owners.add(index.owners[row])
+    numbers = {index.parties[owner].connection for owner in owners}
+    whole = () if browser.expression else tuple(filter(None, numbers))
     browser.say("writing…")
-    browser.report_when_done(lambda: browser.backend.write(path, frames))
+    browser.report_when_done(lambda: browser.backend.write(path, frames, whole))
 
 
 def report(browser: Browser, path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from netdissect.render.units import counted, octets
 from netdissect.system import interrupt
 
 if TYPE_CHECKING:
-    from netdissect.capture.blocks import BlockReader
+    from netdissect.capture.blocks import Block, BlockReader
     from netdissect.model.packets import Packet
     from netdissect.pipeline import Analysis, Pipeline
     from netdissect.pipeline.reports import Reports
@@ -272,18 +272,31 @@ class FileBackend:
         with self._again() as session:
             return collect_plot_data(session, {number}).gallery.histories.get(number)
 
-    def write(self, path: str, frames: Sequence[int]) -> str:
-        """Write frames to a file, with all fragments of their datagrams; return a message."""
-        from netdissect.edit import FrameSet, pieces, slice_capture  # noqa: PLC0415
+    def write(self, path: str, frames: Sequence[int], whole: Collection[int] = ()) -> str:
+        """Write frames to a file, with all fragments of their datagrams and all TCP segments of
+        `whole` connections; return a message.
+        """
+        from netdissect.edit import FrameSet, of_connections, pieces, slice_capture  # noqa: PLC0415
 
         self._fits(path)
         requested = FrameSet(frames)
+        reports = [report for number in whole if (report := self.connection(number)) is not None]
+        belongs = of_connections(reports)
         with self._again() as session:
             batches = session.reader.batches()
-            wanted = FrameSet(pieces(batches, lambda packet: packet[1] in requested))
+            wanted = FrameSet(
+                pieces(batches, lambda packet: packet[1] in requested or belongs(packet))
+            )
+        kept = 0
+
+        def keep(block: Block) -> bool:
+            nonlocal kept
+            kept += block.frame in requested
+            return block.frame in wanted
+
         with self._blocks() as reader:
-            _, written = slice_capture(reader, path, lambda block: block.frame in wanted)
-        gone = len(requested) - written  # of a running capture
+            _, written = slice_capture(reader, path, keep)
+        gone = len(requested) - kept  # of a running capture
         rest = f"; {counted(gone, 'other')} no longer kept" if gone > 0 else ""
         return f"{counted(written, 'frame')} written to {safe(path)}{rest}"
 
