@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import shutil
@@ -20,12 +21,12 @@ from distributed import Future, KilledWorker, Nanny
 from distributed.scheduler import WorkerState
 
 import console_docs
-from netdissect.model.errors import AccessError
+from netdissect.model.errors import AccessError, NetdissectError
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Options, parallel
 from netdissect.survey import run as surveying
 from netdissect.survey.dataset import Dataset
-from netdissect.survey.run import survey
+from netdissect.survey.run import _own_cluster, survey
 from netdissect.survey.sources import Source, sources_of
 from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
@@ -381,6 +382,19 @@ def test_interrupted_before_its_workers_have_begun_it_prints_no_traceback(
     )  # fmt: skip
     assert ended.returncode == 130
     assert ended.stderr.strip() == "netdissect: interrupted"
+
+
+def test_why_no_worker_starts_is_told_by_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask only says that a part of it did not start."""
+
+    def full(**_: object) -> None:
+        raise RuntimeError("Nanny failed to start.") from OSError(
+            errno.ENOSPC, "No space left on device"
+        )
+
+    monkeypatch.setattr("distributed.LocalCluster", full)
+    with pytest.raises(NetdissectError, match=r"did not start: No space left on device \(in /dev/shm"):
+        _own_cluster(1)
 
 
 @pytest.mark.parametrize("files", [12, 16, 24])

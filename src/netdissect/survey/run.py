@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from errno import ENOSPC
 from typing import Any
 
 from netdissect.model.errors import AccessError, NetdissectError
@@ -302,8 +303,17 @@ def _own_cluster(workers: int) -> Any:
         # Its processes end with this one.
         atexit.unregister(close_clusters)
         if isinstance(error, RuntimeError):  # such as too many open files
-            raise NetdissectError(str(error)) from error
+            raise NetdissectError(f"Dask's workers did not start: {_first_of(error)}") from error
         raise
+
+
+def _first_of(error: BaseException) -> str:
+    """Return the sentence of the error that others followed from, which names no internal part."""
+    while (earlier := error.__cause__ or error.__context__) is not None:
+        error = earlier
+    if isinstance(error, OSError) and error.errno == ENOSPC:
+        return f"{error.strerror} (in /dev/shm, or in the folder for temporary files)"
+    return str(error) or type(error).__name__
 
 
 @contextmanager
