@@ -642,13 +642,23 @@ def test_views_show_the_connection_of_the_selected_datagram() -> None:
     assert browser.chosen() == connection
 
 
-def test_plots_say_that_a_filter_leaves_them_whole() -> None:
+def test_plots_show_what_matches_the_filter() -> None:
     browser = opened()
     keys(browser, "4")
-    assert "not filtered" not in wait(browser, "of 129 points")
-    browser.filter("msg.resend")
-    wait(browser, "datagrams match")
-    assert "plots are not filtered" in wait(browser, "of 129 points")
+    wait(browser, "of 129 points")
+    browser.filter("frame.number < 200")
+    wait(browser, "of 19 points")
+    history = browser.plotted()
+    assert history is not None
+    assert {finding.frame for finding in history.findings} < set(range(200))
+    assert history.first_ns == browser.history().first_ns  # type: ignore[union-attr]
+    keys(browser, "3")
+    assert browser.history() is not history
+    keys(browser, "4")
+    browser.filter("frame.number == 0")
+    wait(browser, "No connection is selected")
+    browser.filter("")
+    wait(browser, "of 129 points")
 
 
 def test_plots_walk_from_point_to_frame() -> None:

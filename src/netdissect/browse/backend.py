@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -103,8 +103,8 @@ class Backend(Protocol):
         datagram among those of its frame.
         """
 
-    def history(self, number: int) -> History | None:
-        """Return the data for the plots and units of a connection."""
+    def history(self, number: int, only: Iterable[int] | None = None) -> History | None:
+        """Return the data for the plots and units of a connection, or those of some frames."""
 
     def write(self, path: str, frames: Sequence[int], whole: Collection[int] = ()) -> str:
         """Write frames to a capture file, and what TCP sent without a message in the `whole`

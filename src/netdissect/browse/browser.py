@@ -237,6 +237,16 @@ class Browser:
         number = self.chosen()
         return None if number is None else self.cache.history(number)
 
+    def plotted(self) -> History | None:
+        """Return the history of what is shown of the selected connection, as `history` does."""
+        number = self.chosen()
+        if not self.expression or number is None:
+            return self.history()
+        if self.filtering:
+            return None
+        rows, index = self.packets.rows(), self.index
+        return self.cache.history(number, self.expression, lambda: index.frames_of(rows))
+
     def show_packet(self, width: int) -> None:
         """Show the datagram under the cursor, its tree and its bytes."""
         row = self.packets.row()

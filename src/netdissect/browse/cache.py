@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from netdissect.browse.backend import Backend
@@ -16,8 +16,11 @@ from netdissect.render.console import Line
 _LanesKey: TypeAlias = tuple[int, int, tuple[int, int] | None]
 """Number of the connection, columns of the screen, and the span that is shown (None = all)."""
 
+Frames: TypeAlias = Callable[[], Iterable[int]] | None
+"""Returns the frames that match the filter; None = there is no filter."""
+
 MAX_HISTORIES = 8
-"""Connections whose histories are kept."""
+"""Histories that are kept."""
 _MIN_AGE_S = 3.0
 _AGE_FACTOR = 10
 """While a capture runs, a history is made again after _MIN_AGE_S, or after this many times as long
@@ -35,10 +38,10 @@ class ResultCache:
         self._backend = backend
         self._background = background
         self._rows_of = rows_of
-        self._histories: dict[int, tuple[float, History | None]] = {}
-        """Number of a connection -> (monotonic time at which it is outdated, history)."""
-        self._pending: set[int] = set()
-        """Connections whose histories are being made."""
+        self._histories: dict[tuple[int, str], tuple[float, History | None]] = {}
+        """(number of a connection, filter) -> (monotonic time at which it is outdated, history)."""
+        self._pending: set[tuple[int, str]] = set()
+        """Those whose histories are being made."""
         self._lanes: tuple[_LanesKey, int, list[Line]] = ((0, 0, None), -1, [])
         """Key, version of the capture, and lanes; the last ones that were requested."""
 
@@ -47,24 +50,26 @@ class ResultCache:
         """Whether a history is being made."""
         return bool(self._pending)
 
-    def history(self, number: int) -> History | None:
-        """Return the history of a connection; None if it is still being made."""
-        loaded = self._backend.loaded
-        due, found = self._histories.get(number, (0.0, None))
-        outdated = number not in self._histories or (loaded.live and time.monotonic() > due)
-        if outdated and number not in self._pending and loaded.ready:
-            self._pending.add(number)
-            self._background.run(lambda: self._make_history(number))
+    def history(self, number: int, expression: str = "", frames: Frames = None) -> History | None:
+        """Return the history of a connection, or that of the `frames` which match a filter; None if
+        it is still being made.
+        """
+        loaded, key = self._backend.loaded, (number, expression)
+        due, found = self._histories.get(key, (0.0, None))
+        outdated = key not in self._histories or (loaded.live and time.monotonic() > due)
+        if outdated and key not in self._pending and loaded.ready:
+            self._pending.add(key)
+            self._background.run(lambda: self._make_history(key, frames))
         return found
 
-    def _make_history(self, number: int) -> Callable[[], None]:
+    def _make_history(self, key: tuple[int, str], frames: Frames) -> Callable[[], None]:
         began = time.monotonic()
-        found = self._backend.history(number)
+        found = self._backend.history(key[0], None if frames is None else frames())
         now = time.monotonic()
 
         def keep() -> None:
-            self._pending.discard(number)
-            self._histories[number] = now + max(_MIN_AGE_S, _AGE_FACTOR * (now - began)), found
+            self._pending.discard(key)
+            self._histories[key] = now + max(_MIN_AGE_S, _AGE_FACTOR * (now - began)), found
             if len(self._histories) > MAX_HISTORIES:
                 del self._histories[next(iter(self._histories))]
 

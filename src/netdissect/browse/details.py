@@ -25,19 +25,17 @@ def refresh(browser: Browser, width: int) -> None:
     elif browser.view == TIME:
         _show_units(browser, width)
     elif browser.view == PLOTS:
-        browser.plots.show(browser.history())
+        browser.plots.show(browser.plotted())
         _select(browser, browser.plots)
-        title = "the point under ▼"
-        if browser.expression:
-            title += "; plots are not filtered"
-        browser.point.show(title, browser.plots.about() or _waiting(browser))
+        browser.point.show("the point under ▼", browser.plots.about() or _waiting(browser))
     else:
         _show_meaning(browser, width)
 
 
 def _select(browser: Browser, pane: Plots | Units) -> None:
     """Put the cursor of a pane on the frame selected in another view."""
-    if browser.selected is not None and browser.history() is not None:
+    found = browser.plotted() if pane is browser.plots else browser.history()
+    if browser.selected is not None and found is not None:
         pane.find_frame(browser.selected)
         browser.selected = None
 
@@ -48,6 +46,8 @@ def _waiting(browser: Browser) -> list[Line]:
         return [[(" No connection is selected.", "dim")]]
     if not browser.backend.loaded.ready:
         return [[(" Available when all of the capture has been read.", "dim")]]
+    if browser.filtering:
+        return [[(" Looking for what matches the filter…", "dim")]]
     return [[(" Reading this connection…", "dim")]] if browser.cache.busy else []
 
 

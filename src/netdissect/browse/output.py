@@ -63,11 +63,9 @@ def write(browser: Browser, path: str) -> None:
     """
     if not path:
         return
-    index, frames, owners = browser.index, array("I"), set()
-    for row in browser.packets.rows():
-        frames.extend((index.frames[row], *index.joined(row)))
-        owners.add(index.owners[row])
-    numbers = {index.parties[owner].connection for owner in owners}
+    index, rows = browser.index, browser.packets.rows()
+    frames = array("I", index.frames_of(rows))
+    numbers = {index.parties[owner].connection for owner in {index.owners[row] for row in rows}}
     whole = () if browser.expression else tuple(filter(None, numbers))
     browser.say("writing…")
     browser.report_when_done(lambda: browser.backend.write(path, frames, whole))

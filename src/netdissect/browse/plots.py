@@ -154,7 +154,7 @@ class Plots(Pane):
         """Return the plot, as large as there is room."""
         chart = self.chart()
         if chart is None:
-            none: Line = [(" No plot: nothing here is numbered.", "dim")]
+            none: Line = [(" No plot: nothing that is shown is numbered.", "dim")]
             self._lines = [] if self._history is None else [none]
             return super().draw(width, height, focused=focused)
         rows = max(_MIN_ROWS, height - _AXIS_ROWS - len(chart.lanes))

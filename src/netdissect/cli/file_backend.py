@@ -265,12 +265,15 @@ class FileBackend:
                 if match.datagram(record, session.first_ns):
                     yield record.frame, nth
 
-    def history(self, number: int) -> History | None:
-        """Return the plot data of a connection."""
+    def history(self, number: int, only: Iterable[int] | None = None) -> History | None:
+        """Return the plot data of a connection, or those of some of its frames."""
         from netdissect.cli.plot_data import collect_plot_data  # noqa: PLC0415
+        from netdissect.edit import FrameSet  # noqa: PLC0415
 
         with self._again() as session:
-            return collect_plot_data(session, {number}).gallery.histories.get(number)
+            frames = None if only is None else FrameSet(only).__contains__
+            found = collect_plot_data(session, {number}, only=frames)
+            return found.gallery.histories.get(number)
 
     def write(self, path: str, frames: Sequence[int], whole: Collection[int] = ()) -> str:
         """Write frames to a file, with all fragments of their datagrams and all TCP segments of

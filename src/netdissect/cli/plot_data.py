@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from netdissect.cli.session import Session
@@ -84,6 +85,7 @@ def collect_plot_data(
     span: tuple[int, int] | None = None,
     remember: bool = False,
     narrow: bool = True,
+    only: Callable[[int], bool] | None = None,
 ) -> PlotData:
     """Read a capture once and return its plot data; the session then has the reports.
 
@@ -95,11 +97,13 @@ def collect_plot_data(
             without thinning.
         remember: keep the datagrams around the slowest unit of each connection.
         narrow: track only the wanted connections, if a first pass has found the others.
+        only: whether the datagrams, findings and copies of units in a frame are plotted; None = all
+            are.
 
     """
     from netdissect.pipeline import Pipeline, iter_timeline  # noqa: PLC0415
 
-    gallery = Gallery(wanted, limit=limit, span=span)
+    gallery = Gallery(wanted, limit=limit, span=span, only=only)
     found = PlotData(gallery)
     scenes = session.scenes(gallery.datagram, remember=remember)
     stage = _Stage(found, scenes)
@@ -120,8 +124,11 @@ def collect_plot_data(
         if not session.use_first_look(wanted or ()):
             with session.reopen(quiet=True) as whole:
                 return collect_plot_data(
-                    whole, wanted, limit=limit, span=span, remember=remember, narrow=False
-                )
+                    whole, wanted, limit=limit, span=span, remember=remember, narrow=False,
+                    only=only,
+                )  # fmt: skip
+    if only is not None:
+        deque(map(gallery.history, wanted or ()), maxlen=0)  # of nothing, where nothing is plotted
     gallery.finish(session.reports.of(set(gallery.histories)))
     if remember:
         stage.finish()

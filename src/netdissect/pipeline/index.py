@@ -8,7 +8,7 @@ import os
 import tempfile
 import weakref
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -487,6 +487,12 @@ class Index(Records):
     def joined(self, row: int) -> tuple[int, ...]:
         """Return the frames of a row that came in several; () if it came in one."""
         return self._joined.of(self.frames.place(row))
+
+    def frames_of(self, rows: Iterable[int]) -> Iterator[int]:
+        """Yield all frames of some rows."""
+        for row in rows:
+            yield self.frames[row]
+            yield from self.joined(row)
 
     def payload(self, row: int) -> bytes:
         """Return the payload of a row."""

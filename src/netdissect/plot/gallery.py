@@ -27,6 +27,7 @@ class Gallery:
         *,
         limit: int = MAX_POINTS,
         span: tuple[int, int] | None = None,
+        only: Callable[[int], bool] | None = None,
     ) -> None:
         """Take what is requested.
 
@@ -35,11 +36,13 @@ class Gallery:
             limit: points of one kind that a history keeps, before it is divided.
             span: (from, to), ns since the first datagram of a connection: units in it are kept in
                 full.
+            only: whether what belongs to a frame is taken, a unit by any of its copies; None = all.
 
         """
         self.wanted = wanted
         self.limit = limit
         self.span = span
+        self.only = only
         self.histories: dict[int, History] = {}
         self.left_out = 0
         """Datagrams of connections that have no history because of MAX_HISTORIES."""
@@ -64,9 +67,14 @@ class Gallery:
 
     def take(self, item: UnitRecord | ConnectionEvent) -> None:
         """Process a unit or an event."""
-        history = self.history(item.connection)
+        history, only = self.history(item.connection), self.only
         if history is None:
             return
+        if only is not None:
+            frames = [item.frame or 0] if isinstance(item, ConnectionEvent) else [
+                copy.frame for copy in item.copies]  # fmt: skip
+            if not any(map(only, frames)):
+                return
         if isinstance(item, ConnectionEvent):
             history.event(item)
         elif history.unit(item) and self.worst is not None:
@@ -77,6 +85,8 @@ class Gallery:
     ) -> None:
         """Process a datagram."""
         history = self.histories.get(connection) or self.history(connection)
+        if self.only is not None and not self.only(frame):
+            return
         if history is None:
             self.left_out += self.wanted is None
         else:
@@ -84,6 +94,8 @@ class Gallery:
 
     def finding(self, found: Anomaly) -> None:
         """Process a finding."""
+        if self.only is not None and (found.frame is None or not self.only(found.frame)):
+            return
         history = None if found.connection is None else self.history(found.connection)
         if history is not None:
             history.finding(found)
