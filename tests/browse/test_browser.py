@@ -661,6 +661,27 @@ def test_plots_show_what_matches_the_filter() -> None:
     wait(browser, "of 129 points")
 
 
+def test_plots_of_a_running_capture_show_what_the_filter_has_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    browser, goes_on = opened(), Event()
+
+    def select(_: str) -> Iterator[tuple[int, int]]:
+        yield from ((4, 0), (33, 0))
+        goes_on.wait(60)
+
+    monkeypatch.setattr(browser.backend, "select", select)
+    browser.filter("msg.resend")
+    keys(browser, "4")
+    wait(browser, "Looking for what matches the filter")
+    while len(browser.packets) < 2:
+        browser.tick()
+        screen(browser)
+    monkeypatch.setattr(browser.backend.loaded, "live", "live")
+    wait(browser, "1 of 3 points")
+    goes_on.set()
+
+
 def test_plots_walk_from_point_to_frame() -> None:
     browser = opened()
     keys(browser, "4")

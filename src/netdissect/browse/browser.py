@@ -242,7 +242,7 @@ class Browser:
         number = self.chosen()
         if not self.expression or number is None:
             return self.history()
-        if self.filtering:
+        if self.filtering and not self.backend.loaded.live:
             return None
         rows, index = self.packets.rows(), self.index
         return self.cache.history(number, self.expression, lambda: index.frames_of(rows))
