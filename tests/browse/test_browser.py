@@ -657,6 +657,9 @@ def test_plots_show_what_matches_the_filter() -> None:
     keys(browser, "4")
     browser.filter("frame.number == 0")
     wait(browser, "No connection is selected")
+    browser.scope(1)
+    wait(browser, "nothing that is shown is numbered")
+    browser.scope(None)
     browser.filter("")
     wait(browser, "of 129 points")
 

@@ -222,6 +222,11 @@ class Browser:
         """Whether a filter is still looking for matches."""
         return self._matching is not None and self._matching.running
 
+    @property
+    def awaits_filter(self) -> bool:
+        """Whether the filter is still to find all of it; in a running capture it never has."""
+        return self.filtering and not self.backend.loaded.live
+
     def chosen(self) -> int | None:
         """Return the number of the selected connection."""
         if self.connection is not None:
@@ -242,7 +247,7 @@ class Browser:
         number = self.chosen()
         if not self.expression or number is None:
             return self.history()
-        if self.filtering and not self.backend.loaded.live:
+        if self.awaits_filter:
             return None
         rows, index = self.packets.rows(), self.index
         return self.cache.history(number, self.expression, lambda: index.frames_of(rows))

@@ -46,7 +46,7 @@ def _waiting(browser: Browser) -> list[Line]:
         return [[(" No connection is selected.", "dim")]]
     if not browser.backend.loaded.ready:
         return [[(" Available when all of the capture has been read.", "dim")]]
-    if browser.filtering and not browser.backend.loaded.live:
+    if browser.awaits_filter:
         return [[(" Looking for what matches the filter…", "dim")]]
     return [[(" Reading this connection…", "dim")]] if browser.cache.busy else []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -127,8 +126,6 @@ def collect_plot_data(
                     whole, wanted, limit=limit, span=span, remember=remember, narrow=False,
                     only=only,
                 )  # fmt: skip
-    if only is not None:
-        deque(map(gallery.history, wanted or ()), maxlen=0)  # of nothing, where nothing is plotted
     gallery.finish(session.reports.of(set(gallery.histories)))
     if remember:
         stage.finish()
