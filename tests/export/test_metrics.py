@@ -7,7 +7,6 @@ import importlib.util
 import json
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from livetraffic import needs_capture
 from netdissect import analyze
 from netdissect.cli import cli
 from netdissect.pipeline.server_totals import MAX_SERVERS, OTHER, ServerTotals
+from ports import free_port
 
 parser = pytest.importorskip("prometheus_client.openmetrics.parser")
 LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
@@ -116,8 +116,7 @@ def test_prometheus_answers_every_question_of_the_dashboard(
         "global: {scrape_interval: 1s}\n"
         f"scrape_configs: [{{job_name: netdissect, static_configs: [{{targets: ['{target}']}}]}}]\n"
     )
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        server = f"127.0.0.1:{free.getsockname()[1]}"
+    server = f"127.0.0.1:{free_port()}"
     words = ["prometheus", "--config.file=prometheus.yml", f"--web.listen-address={server}"]
     page = json.loads((console_docs.ROOT / "docs" / "grafana.json").read_text())
     questions = {

@@ -8,17 +8,10 @@ import pytest
 
 from forkserver import python
 from fuzzing import free_target
-from netdissect.fuzz import Target, fuzz_target
+from netdissect.fuzz import fuzz_target
 from netdissect.model.errors import NetdissectError
 
 SERVER = "exec:{} -m netdissect.fuzz.servers riptide --port {{port}}"
-
-
-def free_pair() -> Target:
-    """Return a target whose next port is free too."""
-    while (target := free_target()).port > 65_000:
-        continue
-    return target
 
 
 def cases_of(folder: Path) -> list[dict[str, Any]]:
@@ -33,7 +26,7 @@ def content(row: dict[str, Any]) -> str:
 
 def test_workers_share_the_cases_and_what_they_find(tmp_path: Path) -> None:
     report = fuzz_target(
-        "riptide", free_pair(), tmp_path / "run", cases=300, rate=0, workers=2,
+        "riptide", free_target(count=2), tmp_path / "run", cases=300, rate=0, workers=2,
         monitors=[SERVER.format(python())],
     )
     folders = [tmp_path / "run" / f"worker-{number}" for number in range(2)]
@@ -51,5 +44,5 @@ def test_workers_share_the_cases_and_what_they_find(tmp_path: Path) -> None:
 def test_a_worker_that_cannot_run_ends_the_others(tmp_path: Path) -> None:
     with pytest.raises(NetdissectError, match=r"worker \d: .*accepts no riptide-2\.2 session"):
         fuzz_target(
-            "riptide", free_pair(), tmp_path / "run", cases=100_000, workers=2, answer_seconds=0.1
+            "riptide", free_target(count=2), tmp_path / "run", cases=100_000, workers=2, answer_seconds=0.1
         )

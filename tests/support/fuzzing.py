@@ -10,15 +10,14 @@ from contextlib import contextmanager
 from forkserver import python
 from netdissect.fuzz import Target
 from netdissect.fuzz.servers import Server, make_server, open_listener, serve
+from ports import free_port
 
 __all__ = ["free_target", "running", "server_command"]
 
 
-def free_target(kind: int = socket.SOCK_DGRAM) -> Target:
-    """Return an address on loopback at which nobody listens."""
-    with socket.socket(socket.AF_INET, kind) as taken:
-        taken.bind(("127.0.0.1", 0))
-        return Target("127.0.0.1", taken.getsockname()[1])
+def free_target(kind: int = socket.SOCK_DGRAM, *, count: int = 1) -> Target:
+    """Return an address on loopback at which nobody listens; nor at the `count` - 1 next ports."""
+    return Target("127.0.0.1", free_port(kind, count=count))
 
 
 def server_command(

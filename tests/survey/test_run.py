@@ -32,6 +32,7 @@ from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
 from netdissect.system import sandbox
 from netdissect.system.parent import usable_files
+from ports import free_port
 
 RIPTIDE = console_docs.ROOT / "captures" / "riptide"
 
@@ -325,9 +326,7 @@ def worker(address: str) -> Program:
 @pytest.mark.slow
 def test_a_scheduler_that_is_started_again_gets_the_rest(fleet: Path, tmp_path: Path) -> None:
     out, whole = tmp_path / "out", tmp_path / "whole"
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"tcp://127.0.0.1:{port}"
     words = ["survey", str(fleet), "--out", str(out), "--scheduler", address, "--interval", "999999999"]
     running = [scheduler(port), worker(address)]
