@@ -52,6 +52,14 @@ def append_copy(record: UnitRecord, copy: Copy) -> None:
         record.settled_ns = copy.time_ns
 
 
+def last_sent_ns(record: UnitRecord | None, otherwise_ns: int) -> int:
+    """Return when the newest transmission of a unit was seen, as far as its record tells."""
+    for copy in () if record is None else reversed(record.copies):
+        if copy.kind != "duplicate":
+            return copy.time_ns
+    return otherwise_ns
+
+
 def moment(record: UnitRecord | ConnectionEvent) -> tuple[int, int]:
     """Return the time and the frame at which a record begins."""
     if isinstance(record, UnitRecord):

@@ -43,7 +43,7 @@ from netdissect.track.context import (
 from netdissect.track.copies import CountedCopies
 from netdissect.track.copymemory import CopyMemory, EarlyCopy
 from netdissect.track.numbers import Numbers
-from netdissect.track.outcomes import KIND, record_reclassified
+from netdissect.track.outcomes import KIND, last_sent_ns, record_reclassified
 from netdissect.track.recorder import SpaceRecorder
 from netdissect.track.requests import UNDER_WAY_NS, Requests
 from netdissect.track.unit import Unit
@@ -148,12 +148,13 @@ class Repeats:
             record = None if unit.again else unit.record
         same = same or bool(labelled)
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same, record=record)
+        if self._counts_as_sent(copied):
+            self._note_resend_delay(seq, gap_ns)
+            unit.last_ns = time_ns
+            unit.content = content
         if copied:
             return True
-        self._note_resend_delay(seq, gap_ns)
         unit.copies += 1
-        unit.last_ns = time_ns
-        unit.content = content
         unit.due_ns = time_ns + context.delay_ns
         return False
 
@@ -170,15 +171,16 @@ class Repeats:
         copied = self._judge(seq, labelled, same, gap_ns, copies, -1, frame, time_ns)
         copy = None
         if self._recorder is not None:
-            due_ns = sent_ns + context.delay_ns
+            due_ns = last_sent_ns(self._recorder.records.get(seq), sent_ns) + context.delay_ns
             copy = self._recorder.late_copy(context, seq, copied, labelled, frame, time_ns, due_ns)
         same = same or bool(labelled)
         self._count(seq, copy, gap_ns, frame, time_ns, copied=copied, same=same)
+        if self._counts_as_sent(copied):
+            self._note_resend_delay(seq, gap_ns)
+            cells[slot + TIME] = time_ns
+            cells[slot + CONTENT] = content
         if copied:
             return 0
-        self._note_resend_delay(seq, gap_ns)
-        cells[slot + TIME] = time_ns
-        cells[slot + CONTENT] = content
         self._store.adjust_copies(seq, 1)
         self._count_resend_after_ack(seq, frame, time_ns)
         return cells[slot + COPIES]
@@ -258,6 +260,15 @@ class Repeats:
         early.asked, early.behind = asked, behind
         early.verdict = self._verdict_here(early)
         return early.verdict
+
+    def _counts_as_sent(self, copied: bool | None) -> bool:  # noqa: FBT001 - as in `_count`
+        """Return whether the gap of the next copy counts from the current one. While its verdict
+        may be revised, that must not depend on it: the next verdict would stay as it was.
+        """
+        early = self._early
+        if early is None:
+            return not copied
+        return early.gap_class > WITHIN_FAR_GUARD or early.released or early.asked or early.behind
 
     def _note_close_resend(self) -> None:
         """Note that in this direction retransmissions arrive close behind delayed copies."""
