@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -327,12 +329,14 @@ def test_numbers_that_copies_have_taken_are_not_lost() -> None:
         send(made, number, 1000 * at)
     report = finish(made)
     assert (report.units, report.retransmissions, report.never_seen) == (4, 2, 3)
+    assert not report.bursts
     assert (made.so_far().units, made.so_far().never_seen) == (6, 1)
     holds(report)
 
 
-def test_numbers_that_were_only_overtaken_are_no_burst_of_losses() -> None:
-    made, _ = space(resend=None)
+@pytest.mark.parametrize("rules", [{"resend": None}, {"copies_take_numbers": True}])
+def test_numbers_that_were_only_overtaken_are_no_burst_of_losses(rules: dict[str, Any]) -> None:
+    made, _ = space(**rules)
     for at, number in enumerate((1, 8, 3, 4, 5, 6, 7, 20)):
         send(made, number, at)
     assert [burst.count for burst in finish(made).bursts] == [1, 11]

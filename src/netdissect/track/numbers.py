@@ -164,22 +164,31 @@ class Numbers:
         missing = self.missing
         return [time_ns for time_ns, low, end in self.leaps if missing.touches(low, end)]
 
-    def add_burst(self, last: int, seq: int, since_ns: int, frame: int, time_ns: int) -> None:
-        """Record the run of missing numbers between `last`, which came at `since_ns`, and `seq`."""
-        bursts = self.bursts
-        bursts.append(Burst(seq - last - 1, since_ns, time_ns, frame, last + 1, seq - 1))
+    def add_burst(
+        self, last: int, seq: int, taken: int, since_ns: int, frame: int, time_ns: int
+    ) -> None:
+        """Record the run of missing numbers between `last`, which came at `since_ns`, and `seq` if
+        it is long enough, without those that copies have `taken`.
+        """
+        bursts, lost = self.bursts, seq - last - 1 - taken
+        if lost < LEAST_BURST:
+            return
+        bursts.append(Burst(lost, since_ns, time_ns, frame, last + 1, seq - 1))
         if len(bursts) > MAX_BURSTS:
             self._context.hit("MAX_BURSTS")
             bursts.remove(min(bursts, key=lambda burst: burst.count))
 
     def arrived_late(self, seq: int) -> None:
         """Note that a missing number has come. If its sender never sends again, the number was
-        overtaken, and does not count in its burst.
+        overtaken, and does not count in its burst; nor does it if a retransmission would have taken
+        another number, which is missing then.
         """
         self.missing.discard(seq)
         if seq < self._base and self._before:
             self._before -= 1
-        for place, burst in enumerate(self.bursts if self._context.rule.resend is None else ()):
+        rule = self._context.rule
+        counts = rule.resend is None or rule.copies_take_numbers
+        for place, burst in enumerate(self.bursts if counts else ()):
             if burst.low <= seq <= burst.high:
                 left = burst.count - 1
                 self.bursts[place] = Burst(
