@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -383,3 +384,13 @@ def test_every_bound_that_a_join_has_hit_is_told() -> None:
     for limit in report.limits_hit:
         assert limit in out.getvalue()
     assert "was set by -10.000000 s before frame 7" in out.getvalue()
+
+
+def test_overviews_are_small() -> None:
+    """A full table of connections has one each: 100 MB in all, not half a gigabyte."""
+    report = hostile_connection("")
+    tracemalloc.start()
+    lanes = [Overview(report, 160) for _ in range(100)]
+    octets, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert octets < 5_000 * len(lanes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -57,6 +58,7 @@ _RANKS: dict[str, tuple[int, str]] = {
     "✗": (5, "bad"),
 }
 """Mark -> (rank, style); a cell shows the mark of the highest rank."""
+_MARKS = tuple(_RANKS)
 
 _OUTCOMES = {
     "acked": ("✓ acked", "good"),
@@ -82,10 +84,12 @@ class Overview:
         self._first_ns = report.first_time_ns
         self._span_ns = max(1, report.last_time_ns - report.first_time_ns)
         self._columns = max(10, min(_OVERVIEW_COLUMNS, width - _LABEL_COLUMNS - 2))
-        self._lanes = [[" "] * self._columns for _ in Direction]
-        self._counts = [[[0, 0, 0] for _ in range(self._columns)] for _ in Direction]
-        """By direction, for each cell: copies, retransmissions, losses."""
-        self._flags = [" "] * self._columns
+        # As small as may be: tens of thousands of connections may have an overview at once.
+        self._lanes = [bytearray(self._columns) for _ in Direction]
+        """By direction, for each cell the index of its mark in `_MARKS`."""
+        self._counts = [array("I", bytes(12 * self._columns)) for _ in Direction]
+        """By direction, for each cell three numbers: copies, retransmissions, losses."""
+        self._flags = bytearray(b" " * self._columns)
         self._marked = False
         self._space = ""
         self._observed = False
@@ -93,20 +97,19 @@ class Overview:
     def add(self, item: Item) -> None:
         """Mark a unit or an event."""
         if isinstance(item, UnitRecord):
-            lane, cells = self._lanes[item.direction], self._counts[item.direction]
+            lane, counts = self._lanes[item.direction], self._counts[item.direction]
             for mark, time_ns in _marks(item):
                 at = self._column(time_ns)
-                if _RANKS[mark][0] > _RANKS[lane[at]][0]:
-                    lane[at] = mark
-                counts = cells[at]
-                counts[0] += mark in _SENT
-                counts[1] += mark == "»"
-                counts[2] += mark == "✗"
+                if _RANKS[mark][0] > _RANKS[_MARKS[lane[at]]][0]:
+                    lane[at] = _MARKS.index(mark)
+                counts[3 * at] += mark in _SENT
+                counts[3 * at + 1] += mark == "»"
+                counts[3 * at + 2] += mark == "✗"
                 self._marked = True
             self._space = self._space or item.space
             self._observed = self._observed or "capture" in item.extra
         elif item.event != "probe":
-            self._flags[self._column(item.time_ns)] = "!"
+            self._flags[self._column(item.time_ns)] = ord("!")
             self._marked = True
 
     def _column(self, time_ns: int) -> int:
@@ -118,15 +121,16 @@ class Overview:
         if not self._marked:
             return
         screen.line((" " * _LABEL_COLUMNS + ruler(self._span_ns, self._columns), "dim"))
-        dense = any(cell[0] > _DENSE for cells in self._counts for cell in cells)
-        for way, lane in zip(Direction, self._lanes, strict=True):
+        dense = any(max(counts[::3]) > _DENSE for counts in self._counts)
+        for way, marks in zip(Direction, self._lanes, strict=True):
+            lane = [_MARKS[index] for index in marks]
             label = "client →" if way is Direction.C2S else "server ←"
             line = (
                 _levels(self._counts[way], lane) if dense
                 else merged((mark, _RANKS[mark][1]) for mark in lane)
             )
             screen.line((f"{label:<{_LABEL_COLUMNS}}", way.label), *line)
-        screen.line((f"{'events':<{_LABEL_COLUMNS}}", "dim"), ("".join(self._flags), "note"))
+        screen.line((f"{'events':<{_LABEL_COLUMNS}}", "dim"), (self._flags.decode(), "note"))
         legend = _LEGEND_OF_TWO if self._observed else LEGEND
         if dense:
             lost = "lost on the way, observed" if self._observed else "never acked"
@@ -144,10 +148,11 @@ def _marks(unit: UnitRecord) -> Iterator[tuple[str, int]]:
         yield ("?" if unit.outcome == "unknown" else lost), unit.copies[-1].time_ns
 
 
-def _levels(cells: Sequence[Sequence[int]], lane: Sequence[str]) -> Line:
+def _levels(counts: Sequence[int], lane: Sequence[str]) -> Line:
     """Return a lane whose cells show the share of copies that were retransmissions or lost."""
     line: Line = []
-    for (sent, again, lost), mark in zip(cells, lane, strict=True):
+    for at, mark in enumerate(lane):
+        sent, again, lost = counts[3 * at : 3 * at + 3]
         # One copy may count twice: as a retransmission and as lost.
         bad = min(sent, again + lost)
         if not bad:
