@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,12 @@ from click.testing import CliRunner, Result
 
 import console_docs
 import hostile
+from netdissect.capture import PcapWriter, open_capture
 from netdissect.cli import ALIASES, cli, default_command
 from netdissect.cli.request import Selection
+from netdissect.flow import Decapsulator
+from netdissect.pipeline import parallel, table
+from packetbuild import ipv4, link_frame, udp
 
 ROOT = console_docs.ROOT
 LOSSY = str(ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
@@ -203,6 +208,27 @@ def test_many_selected_units_are_read_once_for_each_use(monkeypatch: pytest.Monk
     invoke("timeline", LOSSY, "-Y", "msg.resend")
     once, lanes, lines = drawn
     assert once == lanes == lines
+
+
+def test_every_connection_has_an_overview_where_the_table_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of several readings, by two processes, follows others than the second one."""
+    monkeypatch.setattr(parallel, "MIN_OCTETS", 1)
+    monkeypatch.setattr(table, "MAX_CONNECTIONS", 60)
+    with open_capture(ROOT / "captures" / "eoudp" / "late_clean.pcap") as capture:
+        begin = list(islice(Decapsulator().packets(capture), 30))
+    path = tmp_path / "flood.pcap"
+    with PcapWriter(str(path), 1) as writer:
+        for at, packet in enumerate(begin):
+            for port in range(100):
+                ports = (1024 + port, 7777)[:: 1 if packet[3] == begin[0][3] else -1]
+                octets = link_frame("ethernet", ipv4(udp(packet[4], *ports)))[1]
+                writer.write(at * 1_000_000_000 + port, octets)
+    few = invoke("timeline", str(path))
+    monkeypatch.setattr("netdissect.cli.timeline.MAX_KEPT_ITEMS", 10)
+    many = invoke("timeline", str(path))
+    assert (many.stdout, many.stderr, many.exit_code) == (few.stdout, few.stderr, 0)
 
 
 @pytest.mark.parametrize("words", [(), ("-Y", "udp")])

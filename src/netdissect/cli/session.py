@@ -447,6 +447,15 @@ class Session(Closing):
         """Return how many datagrams of no known protocol the first pass has counted."""
         return 0 if self.first_pass is None else self.first_pass.other_datagrams
 
+    @property
+    def other_connections_later(self) -> bool:
+        """Return whether a later pass may have other connections than the first one: that reaches
+        its bounds elsewhere if it follows only a flood's longer connections, or in shares.
+        """
+        from netdissect.pipeline.parallel import DECISIVE  # noqa: PLC0415
+
+        return self.first_pass is not None and not DECISIVE.isdisjoint(self.first_pass.limits_hit)
+
     def say_unrecognised(self) -> None:
         """Say on standard error that no protocol was recognised: no output at all does not."""
         self.progress.clear()

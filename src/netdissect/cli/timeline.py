@@ -181,6 +181,8 @@ def _print(session: Session, request: Request, shown: _Shown) -> None:
     A capture with many of them is read once for the overview and once for the lines, so that
     nothing is kept in memory.
     """
+    lanes: Iterable[_Item]
+    lines: Iterable[_Item]
     if request.second is not None:
         with CapturePair(session, request.second, request.display_filter) as both:
             number = request.connection
@@ -193,12 +195,16 @@ def _print(session: Session, request: Request, shown: _Shown) -> None:
     once, again, units = _readings(session, request)
     if ahead is not None:
         units = _units_of(ahead)
-    if units > MAX_KEPT_ITEMS and session.rereadable:
-        lanes, lines = again(), once
-        reports = session.reports if ahead is None else ahead
-    else:
+    if units <= MAX_KEPT_ITEMS or not session.rereadable:
         lanes, lines = _twice(session, once, again)
         reports = session.reports
+    elif session.other_connections_later:
+        for _ in once:
+            pass
+        lanes, lines, reports = again(), again(), session.reports
+    else:
+        lanes, lines = again(), once
+        reports = session.reports if ahead is None else ahead
     _show(request, request.chosen(reports), session.first_ns, lanes, shown.of(lines))
 
 

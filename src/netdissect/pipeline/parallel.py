@@ -50,7 +50,7 @@ MIN_OCTETS = 24_000_000
 """Smallest capture for which a second process saves time, bytes."""
 MAX_SHARES = 8
 """Largest number of processes: each of them reads the whole file."""
-_DECISIVE: Final = frozenset((
+DECISIVE: Final = frozenset((
     "MAX_ALL_OUTSTANDING", "MAX_BRIEF", "MAX_CONNECTIONS", "MAX_DOUBTED", "MAX_QUIET",
     "MAX_REPORTS", "MAX_SAMPLED", "MAX_SAMPLED_OCTETS",
 ))  # fmt: skip
@@ -173,7 +173,7 @@ def beyond_bounds(parts: Sequence[ShareResult]) -> bool:
     """
     claimed, waiting = map(sum, zip(*(part.most_flows for part in parts), strict=True))
     return (
-        any(_DECISIVE & part.analysis.limits_hit.keys() for part in parts)
+        any(DECISIVE & part.analysis.limits_hit.keys() for part in parts)
         or claimed > table.MAX_CONNECTIONS
         or waiting > recogniser.MAX_SAMPLED
         or sum(part.begun.count for part in parts) > stages.MAX_REPORTS

@@ -377,7 +377,9 @@ def show_timeline(
         return
     lanes = {report.connection: Overview(report, screen.width) for report in reports}
     for item in items:
-        lanes[item.connection].add(item)
+        lane = lanes.get(item.connection)
+        if lane is not None:  # else it is beyond the bound of what is reported
+            lane.add(item)
     for report in reports:
         screen.lines(connection_brief(screen, report, clock), hang=HANG)
         lanes[report.connection].show(screen)
