@@ -165,6 +165,19 @@ def test_all_views_agree_on_variants(path: Path, how: str, tmp_path: Path) -> No
     views_agree(Path(rewritten(path, tmp_path / "other.pcap", VARIANTS[how])))
 
 
+def test_copies_that_a_stalled_network_releases_are_the_same_in_all_views(tmp_path: Path) -> None:
+    """The first of them looks like a network copy until the others have come."""
+    path = CAPTURES / "riptide/udp_2.2.1_blackout_timeout_serverleg.pcap"
+    with open_capture(path) as reader:
+        frames = [(time_ns, data) for _, time_ns, _, data, _ in reader]
+    time_ns, first = next(each for each in frames if each[1][42:46].hex() == "2700b07e")
+    frames += [(time_ns + late * 100_000, first) for late in (1, 15, 28)]
+    with PcapWriter(tmp_path / "again.pcap", 1) as out:
+        for each in sorted(frames):
+            out.write(*each)
+    views_agree(tmp_path / "again.pcap")
+
+
 def told_lost(items: list[Any]) -> set[int]:
     """Return the frames that `ladder` marks as lost, whatever else they are."""
     return {

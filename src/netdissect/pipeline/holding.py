@@ -25,7 +25,8 @@ leaves with what is known about it. One datagram can have hundreds of units.
 """
 MAX_LINGERING: Final = 2048
 """Waiting datagrams up to which a message over TCP waits for retransmissions of what has been
-acknowledged, which have no record of their own.
+acknowledged, which have no record of their own, and a copy for others that a stalled network
+releases together with it.
 """
 _MOST_AT_ONCE: Final = 32
 """Datagrams emitted at once: thousands may have waited for one, with hundreds of messages each."""
@@ -100,8 +101,8 @@ class DatagramQueue:
                 if len(self) <= MAX_HELD_RECORDS and self._octets <= MAX_HELD_OCTETS:
                     return None
                 self.early += 1
-            elif (item.stream is not None and len(self) <= MAX_LINGERING
-                    and now_ns - item.time_ns < LINGER_NS):  # fmt: skip
+            elif (len(self) <= MAX_LINGERING and now_ns - item.time_ns < LINGER_NS
+                    and (item.stream is not None or _may_be_revised(item))):  # fmt: skip
                 return None
         return self.pop()
 
@@ -234,6 +235,14 @@ def may_have(item: Datagram, needs: frozenset[str | None]) -> bool:
         return True
     for _, copy in item.touched:  # noqa: SIM110 - compiled, a loop is cheaper
         if None in needs or copy.kind in needs:
+            return True
+    return False
+
+
+def _may_be_revised(item: Datagram) -> bool:
+    """Return whether copies that come soon may change what is said of a copy of a datagram."""
+    for _, copy in item.touched:  # noqa: SIM110 - compiled, a loop is cheaper
+        if copy.by_place:
             return True
     return False
 
