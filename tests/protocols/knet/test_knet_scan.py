@@ -454,6 +454,25 @@ def test_a_wrong_dialect_is_taken_back() -> None:
     assert any(e[0] == Ev.ACK for e in scan(built(11, b"\x03\x05\0\0" + bytes(4)), 0, known))
 
 
+@pytest.mark.parametrize(
+    ("pings", "server"),
+    [
+        ([(1, 3), (0, 2)], "knet-2.x"),
+        ([(0, 1), (1, 3), (0, 2)], "knet-2.x"),
+        ([(1, 0), (0, 255)], "knet-2.x"),
+        ([(0, 2), (1, 2), (0, 2), (0, 3), (1, 3), (0, 3)], "knet-2010"),
+        ([(1, 2), (0, 3), (1, 3)], "knet-2010"),  # begun between a ping and its reply
+    ],
+)
+def test_what_comes_before_its_ping_is_no_reply(pings: list[tuple[int, int]], server: str) -> None:
+    """Message 1 is a reply in 2010 and a ping in 2.x, whose server is always one ping ahead."""
+    known = hints("knet-2010", DecoderState(Phase.OPEN, undecided=(False, True)))
+    for place, (side, number) in enumerate(pings):
+        events = scan(built(9 + place, bytes([side, number])), side, known)
+        known = next((event[1] for event in events if event[0] == Ev.HINTS), known)
+    assert known.dialects == ("knet-2010", server)
+
+
 def test_acknowledgements_count_before_their_dialect_is_known() -> None:
     events = scan(built(9, b"\x03\x05\0\0" + bytes(4)), 0, hints("knet-2.x"))
     assert (Ev.ACK, "datagram", 5, 0) in events

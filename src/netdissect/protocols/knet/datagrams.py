@@ -41,6 +41,8 @@ _END_ID_OCTETS: Final = 4
 """Size of the message ID of a Disconnect or DisconnectAck, bytes."""
 _MIN_CONTRADICTIONS: Final = 2
 """Control messages that only another dialect numbers so, before that dialect is assumed."""
+_HALF_OF_PINGS: Final = 128
+"""A ping whose number is less than this below another one was sent before that, or is the same."""
 _SHORT_IDS: Final = 128
 """Number of message IDs that take one byte."""
 _LIVE: Final = (Phase.IDENTIFYING, Phase.OPEN, Phase.RECONNECTING)
@@ -235,6 +237,8 @@ def control(
             read.odd_KnetWrongSize((), direction, events)
             return
         events.append((Ev.PROBE if kind == PING_REQUEST else Ev.REPLY, "ping", content[-1]))
+        if hints.extra is not None and hints.extra.unproven:
+            _compare_pings(kind, content[-1], direction, hints, events)
     elif kind == FLOW_CONTROL:
         _flow_control(content, direction, hints, events)
     else:
@@ -275,14 +279,35 @@ def _tell(
         _contradict(direction, hints, events)
 
 
-def _contradict(direction: int, hints: Hints, events: list[Event]) -> bool:
+def _compare_pings(
+    kind: str, number: int, direction: int, hints: Hints, events: list[Event]
+) -> None:
+    """Look for a reply in 2010 that comes before its ping, and so is a ping of 2.x itself: the
+    server is the first to send pings, and sends two at once. Sections 5.2 and 6.7.
+    """
+    state: DecoderState = hints.extra
+    pinged, early = state.pings
+    asks = kind == PING_REQUEST
+    asked = 1 - direction if asks else direction
+    if not state.undecided[asked] or hints.dialects != (LEGACY, LEGACY):
+        return
+    if not asks:
+        early = -1 if number == pinged else number
+    elif early >= 0 and (early - number) % 256 < _HALF_OF_PINGS:
+        _contradict(asked, hints, events, times=_MIN_CONTRADICTIONS)
+        return
+    learned = state.replace(pings=(number if asks else pinged, early))
+    events.append((Ev.HINTS, Hints(hints.dialects, learned)))
+
+
+def _contradict(direction: int, hints: Hints, events: list[Event], times: int = 1) -> bool:
     """Count a control message that only the other dialect numbers so; return whether that dialect
     is assumed from here on.
     """
     state: DecoderState = hints.extra or DecoderState()
     dialect = hints.dialects[direction]
     seen = list(state.contradictions)
-    seen[direction] += 1
+    seen[direction] += times
     dialects = list(hints.dialects)
     revised = seen[direction] >= _MIN_CONTRADICTIONS
     if revised:

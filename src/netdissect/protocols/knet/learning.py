@@ -63,6 +63,7 @@ def learn(messages: list[Candidate], direction: int, hints: Hints) -> Hints:
     learned = DecoderState(
         Phase.OPEN if ends else state.phase, state.disconnect, evidence, examined, foreign,
         state.first_checksum, state.contradictions, state.undecided, state.connect,
+        state.pings,
     )  # fmt: skip
     return Hints(hints.dialects, learned)
 

@@ -78,7 +78,7 @@ class KnetScanner(Scanner):
     """
 
     __slots__ = ("_connect", "_count", "_direction", "_first", "_form", "_hints", "_identifying",
-                 "_in_order", "_knows_first", "_parts", "_ready", "_same",
+                 "_in_order", "_knows_first", "_parts", "_ready", "_same", "_undecided",
                  "_uniform")  # fmt: skip
 
     def __init__(self, direction: int) -> None:
@@ -95,6 +95,8 @@ class KnetScanner(Scanner):
         """Whether the client's first message datagram was seen."""
         self._connect: bytes | None = None
         """The client's connect datagram."""
+        self._undecided = False
+        """Whether pings may tell the dialect of a direction."""
 
         # The results of the first pass over a datagram.
         self._first: i64 = 0
@@ -160,6 +162,7 @@ class KnetScanner(Scanner):
         self._ready = self._identifying or phase == _OPEN
         self._knows_first = state is not None and state.first_checksum is not None
         self._connect = None if state is None or self._direction else state.connect
+        self._undecided = state is not None and state.unproven
 
     def _check(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
         self, payload: bytes, position: i64, size: i64
@@ -213,7 +216,7 @@ class KnetScanner(Scanner):
                         if after - start != _ACK_OCTETS or payload[start + 3] > 0x3F:  # noqa: PLR2004
                             return False
                     elif message_id not in (form.ping, form.reply) or (
-                        after - start != _PING_OCTETS
+                        after - start != _PING_OCTETS or self._undecided
                     ):
                         return False
                     # Only the application requests an order; control messages have the bit as well.

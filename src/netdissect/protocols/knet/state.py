@@ -59,12 +59,16 @@ class DecoderState:
     """Directions that fitted several dialects when the flow was recognised."""
     connect: bytes | None
     """The client's connect datagram: a copy of it is none of its numbered datagrams."""
+    pings: tuple[int, int]
+    """Number of the newest ping, and that of the newest reply if it came without a ping, while a
+    direction is undecided; -1 = none.
+    """
 
     def __init__(
         self, phase: int = Phase.START, disconnect: tuple[int, int, int | None] | None = None,
         evidence: int = 0, examined: int = 0, foreign: int = 0, first_checksum: int | None = None,
         contradictions: tuple[int, int] = (0, 0), undecided: tuple[bool, bool] = (False, False),
-        connect: bytes | None = None,
+        connect: bytes | None = None, pings: tuple[int, int] = (-1, -1),
     ) -> None:  # fmt: skip
         self.phase = phase
         self.disconnect = disconnect
@@ -75,11 +79,12 @@ class DecoderState:
         self.contradictions = contradictions
         self.undecided = undecided
         self.connect = connect
+        self.pings = pings
 
     def replace(
         self, phase: int | None = None, disconnect: tuple[int, int, int | None] | None = None,
         first_checksum: int | None = None, contradictions: tuple[int, int] | None = None,
-        connect: bytes | None = None,
+        connect: bytes | None = None, pings: tuple[int, int] | None = None,
     ) -> DecoderState:  # fmt: skip
         """Return a copy in which the arguments that are not None replace the attributes."""
         return DecoderState(
@@ -92,7 +97,13 @@ class DecoderState:
             contradictions or self.contradictions,
             self.undecided,
             self.connect if connect is None else connect,
+            pings or self.pings,
         )
+
+    @property
+    def unproven(self) -> bool:
+        """Return whether a direction is undecided in a connection joined in mid-stream."""
+        return self.phase == Phase.OPEN and True in self.undecided
 
     @property
     def is_new(self) -> bool:
