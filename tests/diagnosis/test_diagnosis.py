@@ -539,6 +539,13 @@ def test_what_was_lost_is_not_called_nothing_where_it_cannot_be_told(
     assert (found.settles is None) == (sentence is None)
 
 
+def test_a_dialect_that_is_assumed_is_said() -> None:
+    report = analyze(str(CAPTURES / "riptide/udp_2.0.0_clean.pcap")).connections[0]
+    assert diagnose(report).settles is None
+    report.codes["knet-ambiguous-dialect"], report.complete = 1, False
+    assert (diagnose(report).settles or "").startswith("The dialect is assumed (knet-ambiguous")
+
+
 def test_two_captures_tell_what_was_lost() -> None:
     sides = [
         str(CAPTURES / "eoudp" / f"late_accept_lost_{side}.pcap") for side in ("client", "server")

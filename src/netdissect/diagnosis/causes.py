@@ -216,9 +216,10 @@ def ruled_out(
 def settles(
     report: ConnectionReport, cause: Cause, loss: tuple[Loss, Loss], limits: Limits
 ) -> str | None:
-    """Return what a second capture would settle; None if nothing is open."""
+    """Return what another capture would settle; None if nothing is open."""
     if cause.what in ("none", "closed", "quality"):
         is_open = bool(_unknown_losses(report, loss, limits))
     else:
         is_open = cause.confidence != "certain"
-    return words.second_capture(report, cause) if is_open else None
+    second = words.second_capture(report, cause) if is_open else None
+    return " ".join(filter(None, (second, words.assumed_dialect(report)))) or None

@@ -485,5 +485,16 @@ def second_capture(report: ConnectionReport, cause: Cause) -> str:
     return f"A capture {where} at the same time would show {what}."
 
 
+def assumed_dialect(report: ConnectionReport) -> str | None:
+    """Return what would show the dialect, if a finding says that it is assumed in a connection that
+    was joined in mid-stream; else None.
+    """
+    if not report.complete:
+        for code in report.codes:
+            if code.endswith("-ambiguous-dialect"):
+                return f"The dialect is assumed ({code}): the start of the connection may show it."
+    return None
+
+
 def _seconds(span_ns: int) -> str:
     return f"{tenths(span_ns, _SECOND)} s"

@@ -342,7 +342,7 @@ class Diagnosis:
     ruled_out: tuple[str, ...]
     """Causes that can be excluded, each with the reason."""
     settles: str | None
-    """What a second capture would show; None if nothing is open."""
+    """What a second capture, or one from the start, would show; None if nothing is open."""
     names: tuple[str | None, str | None]
     """Names of client and server, from the payload."""
 
