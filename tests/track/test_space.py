@@ -42,6 +42,17 @@ def test_numbers_extend_over_the_wrap() -> None:
     holds(report)
 
 
+def test_a_silent_space_packs_what_it_remembers_of_settled_units() -> None:
+    made, _ = space(memory=64)
+    for number in range(50):
+        send(made, number, number)
+        made.ack(number, 0, number, number * MS + MS)
+    made.doze()
+    assert not len(made.store.settled.cells)
+    assert made.store.last_ns(49) == 49 * MS
+    assert len(made.store.settled.cells)
+
+
 def test_three_wraps_give_the_same_as_none() -> None:
     """Promise 13: counters wrapped three times, with loss, reorder and acks."""
     reports = []

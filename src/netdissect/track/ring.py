@@ -20,7 +20,10 @@ _SIZE_BITS: Final = 4
 """Bits for the number of bytes of a packed word, 0 to 8."""
 _SIZE: Final = (1 << _SIZE_BITS) - 1
 _FAR: Final = 1 << 61
-"""Difference of two words that is not packed."""
+"""Word that is stored as it is, such as a hash: its difference to another may not fit into 64 bits.
+"""
+_WHOLE: Final = 9
+"""Size in a header that says so."""
 _PADDING: Final = bytes(8)
 """Behind packed rows, so that eight bytes can be read at each."""
 
@@ -96,7 +99,7 @@ class Ring:
     def pack(self) -> None:
         """Take a third of the memory or less until the table is used again. A row of at most eight
         words becomes a header with the size of each word, and the differences from the words of the
-        row before, from 1; 0 is ABSENT.
+        row before, from 1; 0 is ABSENT. `_FAR` words are whole.
         """
         cells, out = self.cells, BytesWriter()
         size: i64 = len(cells)
@@ -112,11 +115,13 @@ class Ring:
                 for at in range(width):
                     code: i64 = 0
                     word = cells[start + at]
+                    if word >= _FAR or word < ABSENT:
+                        codes[at] = word
+                        whole: i64 = _WHOLE  # compiled, a constant is shifted as 32 bits
+                        header |= whole << (_SIZE_BITS * at)
+                        continue
                     if word != ABSENT:
                         step = word - before[at]
-                        # Its code would not fit into 64 bits; such a table stays as it is.
-                        if step >= _FAR or step <= -_FAR:
-                            return
                         before[at] = word
                         # The sign is the lowest bit, so that small steps of either sign need few
                         # bytes.
@@ -132,7 +137,8 @@ class Ring:
                 out.truncate(int(written))
                 for at in range(width):
                     write_i64_le(out, codes[at])
-                    written += header & _SIZE
+                    octets = header & _SIZE
+                    written += 8 if octets == _WHOLE else octets
                     header >>= _SIZE_BITS
                     out.truncate(int(written))
             start += width
@@ -155,16 +161,21 @@ class Ring:
             for at in range(width):
                 count = header & _SIZE
                 header >>= _SIZE_BITS
-                if count:
+                word: i64 = ABSENT
+                if count == _WHOLE:
+                    word = read_i64_le(packed, offset)
+                    offset += 8
+                elif count:
                     code = read_i64_le(packed, offset)
                     if count < 8:  # noqa: PLR2004 - bytes of a word
                         # No mask of `1 << bits`: compiled, that is a shift of 32 bits.
                         code -= code >> (count << 3) << (count << 3)
                     offset += count
                     before[at] += code >> 1 if code & 1 else -(code >> 1)
+                    word = before[at]
                 if not at:
                     # Column 0 is the number, which is never ABSENT in a packed row.
-                    place = (before[0] << bits) & (self._size - 1)
-                cells[place + at] = before[at] if count else ABSENT
+                    place = (word << bits) & (self._size - 1)
+                cells[place + at] = word
         self._packed = b""
         return cells

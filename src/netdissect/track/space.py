@@ -93,7 +93,7 @@ class Space(StrayedUnits):
 
     def doze(self) -> None:
         """Take less memory until the next unit."""
-        self.store.outstanding.shrink()
+        self.store.doze()
         if self.recorder is not None:
             self.recorder.doze()
 

@@ -31,6 +31,11 @@ class UnitStore:
         self.max_copies: i64 = 0
         """The most copies that any settled unit has."""
 
+    def doze(self) -> None:
+        """Take less memory until the next unit."""
+        self.outstanding.shrink()
+        self.settled.pack()
+
     def settle(self, number: i64, unit: Unit) -> None:
         """Remember time, content and copies of a settled unit, to judge its late copies."""
         copies = unit.copies
