@@ -26,7 +26,7 @@ from netdissect.pipeline.reports import Lines
 from netdissect.pipeline.share import Share
 from netdissect.system.parent import usable_cores
 from packetbuild import A4, ipv4, link_frame, udp
-from twocaptures import interleaved
+from twocaptures import coming_back, interleaved
 
 NAMES = (
     "riptide/udp_2.2.1_reconnect.pcap",
@@ -229,6 +229,52 @@ def test_shares_are_of_like_size(size: int) -> None:
     ]  # fmt: skip
 
 
+def test_quiet_connections_that_leave_are_those_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A survey reads a capture of a day in shares although thousands of players just left."""
+    monkeypatch.setattr(table, "MAX_QUIET", 1)
+    monkeypatch.setattr(table, "QUIET_ROUNDS", 2)
+    monkeypatch.setattr(table, "GIVEN_UP_ROUNDS", 100)
+    server = bytes([10, 1, 1, 1])
+    talk = [(0, b"\x02"), (1, WELCOME), (0, bytes.fromhex("1100100000")), (1, WELCOME)]
+    rows = [(n, 2 * n + at, side, octets) for n in range(60) for at, (side, octets) in enumerate(talk)]
+    # So many frames that no round of housekeeping is put off.
+    rows += [(99, n / 10, 0, b"\xee" * 9) for n in range(3600)]
+    rows += [(n, 300 + n + at, side, octets) for n in range(60) for at, (side, octets) in enumerate(talk)]
+    path = tmp_path / "quiet.pcap"
+    with PcapWriter(str(path), 1) as writer:
+        for n, at, side, octets in sorted(rows, key=lambda row: row[1]):
+            ports = (50_000 + n, 7777 + (n == 99))[:: 1 - 2 * side]
+            packet = ipv4(udp(octets, *ports), src=(A4, server)[side], dst=(server, A4)[side])
+            writer.write(int(at * 1e9), link_frame("ethernet", packet)[1])
+    one = analyze(str(path))
+    assert one.limits_hit["MAX_QUIET"] > 10
+    for count in (2, 3, 8):
+        many = analyze(str(path), processes=count)
+        assert [json.connection(report) for report in many.connections] == [
+            json.connection(report) for report in one.connections
+        ]
+        assert many.limits_hit == one.limits_hit
+        with open_capture(path) as reader:
+            part = parallel.read_share(reader, Options(), (0, count))
+        assert "MAX_QUIET" in part.analysis.limits_hit
+        assert not parallel.beyond_bounds([part])
+
+
+def test_a_connection_whose_flow_comes_back_unrecognised_is_listed_once(tmp_path: Path) -> None:
+    """That the server is known lets one process recognise it again, and a share does not."""
+    path = coming_back(tmp_path / "back.pcap")
+    one = analyze(str(path))
+    assert len(one.connections) == 18
+    for count in (2, 3):
+        many = analyze(str(path), processes=count)
+        assert [json.connection(report) for report in many.connections] == [
+            json.connection(report) for report in one.connections
+        ]
+        assert (many.other_datagrams, many.protocols) == (one.other_datagrams, one.protocols)
+
+
 def test_a_failing_process_is_told(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parent = os.getpid()
     honest: Callable[..., object] = parallel.read_share
@@ -249,6 +295,6 @@ def test_small_files_and_pipes_stay_in_one_process(
     assert processes_for("-") == 1
     assert processes_for(str(mixed)) == 1
     monkeypatch.setattr(parallel, "MIN_OCTETS", 1)
-    assert processes_for(str(mixed)) == min(parallel.MAX_SHARES, usable_cores())
+    assert processes_for(str(mixed)) == parallel.shares_of(usable_cores())
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)  # macOS has none
-    assert processes_for(str(mixed)) == min(parallel.MAX_SHARES, os.cpu_count() or 1)
+    assert processes_for(str(mixed)) == parallel.shares_of(os.cpu_count() or 1)

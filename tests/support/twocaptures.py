@@ -9,7 +9,7 @@ from pathlib import Path
 import console_docs
 from netdissect.capture import open_capture
 from netdissect.capture.writer import PcapWriter
-from packetbuild import ipv4, ipv6, link_frame
+from packetbuild import A4, ipv4, ipv6, link_frame, udp
 
 CAPTURES = console_docs.ROOT / "captures"
 Record = tuple[int, bytes, int]
@@ -190,3 +190,18 @@ def held_back(port: int, since_ns: int, until_ns: int, by_ns: int) -> Change:
         return sorted(moved, key=lambda record: record[0])
 
     return change
+
+
+def coming_back(target: Path) -> Path:
+    """Write nine Riptide connections, each followed by a datagram that only its server explains."""
+    server, welcome = bytes([10, 1, 1, 1]), bytes.fromhex("1800100000")
+    talk = [(0, b"\x02"), (1, welcome), (0, bytes.fromhex("1100100000")), (1, welcome), (0, b"\x07")]
+    rows = [(n, n + at, side, octets) for n in range(9) for at, (side, octets) in enumerate(talk)]
+    rows += [(99, 20 + n / 10, 0, b"\xee" * 9) for n in range(1500)]
+    rows += [(n, 150 + n, 0, b"\xee" * 9) for n in range(9)]
+    with PcapWriter(str(target), 1) as writer:
+        for n, at, side, octets in sorted(rows, key=lambda row: row[1]):
+            ports = (50_000 + n, 7777 + (n == 99))[:: 1 - 2 * side]
+            packet = ipv4(udp(octets, *ports), src=(A4, server)[side], dst=(server, A4)[side])
+            writer.write(int(at * 1e9), link_frame("ethernet", packet)[1])
+    return target

@@ -42,17 +42,16 @@ from netdissect.pipeline.options import Analysis, Options
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.share import OnlyFlows, Share
+from netdissect.pipeline.spreading import COUNTS
 from netdissect.pipeline.stages import Pipeline
 from netdissect.system.interrupt import check, wait
 from netdissect.system.parent import Lifeline, usable_cores
 
 MIN_OCTETS = 24_000_000
 """Smallest capture for which a second process saves time, bytes."""
-MAX_SHARES = 8
-"""Largest number of processes: each of them reads the whole file."""
 DECISIVE: Final = frozenset((
-    "MAX_ALL_OUTSTANDING", "MAX_BRIEF", "MAX_CONNECTIONS", "MAX_DOUBTED", "MAX_QUIET",
-    "MAX_REPORTS", "MAX_SAMPLED", "MAX_SAMPLED_OCTETS",
+    "MAX_ALL_OUTSTANDING", "MAX_BRIEF", "MAX_CONNECTIONS", "MAX_DOUBTED", "MAX_REPORTS",
+    "MAX_SAMPLED", "MAX_SAMPLED_OCTETS",
 ))  # fmt: skip
 """Bounds that end connections early, or keep some from being reported."""
 
@@ -68,6 +67,10 @@ class ShareResult:
     """Keys of the unknown UDP flows."""
     most_flows: tuple[int, int]
     """See `Pipeline`."""
+    apart: bool
+    """Whether these are `UnclaimedFlows`."""
+    late: bool
+    """See `Pipeline`."""
     disabled: dict[str, str]
     """Plug-in -> why it failed."""
     fault: str | None
@@ -79,7 +82,12 @@ def processes_for(path: str) -> int:
     file = Path(path)
     if not hasattr(os, "fork") or not file.is_file() or file.stat().st_size < MIN_OCTETS:
         return 1
-    return min(MAX_SHARES, usable_cores())
+    return shares_of(usable_cores())
+
+
+def shares_of(processes: int) -> int:
+    """Return how many of these processes can share a capture; each of them reads the whole file."""
+    return max(count for count in COUNTS if count <= max(1, processes))
 
 
 def share_of(index: int, count: int, elsewhere: UnclaimedFlows | None = None) -> Decapsulator:
@@ -120,11 +128,14 @@ def analyze_shares(
         elsewhere = UnclaimedFlows.of(parts)
         if elsewhere is not None:
             parts.append(elsewhere.read(reader.info.path, options, wanted=wanted))
+        if begun_twice(parts):
+            with open_capture(reader.info.path) as again:
+                parts = [_taken(again, options, Decapsulator(), Servers(), wanted=wanted)]
         for why in filter(None, [part.fault for part in parts]):
             reader.failed(why)
         whole, numbers = merged(parts, options)
         whole.connections.store.renumber(numbers[0])
-        for child, theirs in zip(children, numbers[1:count], strict=True):
+        for child, theirs in zip(children, numbers[1:count], strict=False):
             child.reports(whole.connections, theirs)
         for part, theirs in zip(parts[count:], numbers[count:], strict=True):
             with BytesIO() as way:
@@ -138,11 +149,21 @@ def analyze_shares(
 
 
 def read_share(
-    reader: CaptureReader, options: Options, share: tuple[int, int], *, wanted: bool = True
+    reader: CaptureReader,
+    options: Options,
+    share: tuple[int, int],
+    *,
+    wanted: bool = True,
+    bounded: bool = False,
 ) -> ShareResult:
-    """Return the result for share (index, count) of a capture; list anomalies if `wanted`."""
+    """Return the result for share (index, count) of a capture; list anomalies if `wanted`, and have
+    the bounds apply to this share alone if it is `bounded`.
+    """
     mine, servers = share_of(*share), Servers(weak=False)
-    return _taken(reader, options, mine, servers, wanted=wanted, shares=share[1])
+    shares = 1 if bounded else share[1]
+    part = _taken(reader, options, mine, servers, wanted=wanted, shares=shares)
+    part.apart = False
+    return part
 
 
 def _taken(
@@ -163,8 +184,10 @@ def _taken(
         pipeline.finish(reader.info.last_time_ns)
     analysis = pipeline.analysis(reader.info, anomalies, mine.stats)
     strays = pipeline.recogniser.strays()
-    most = pipeline.most_flows
-    return ShareResult(analysis, pipeline.begun, servers, strays, most, dict(faults), reader.fault)
+    return ShareResult(
+        analysis, pipeline.begun, servers, strays, pipeline.most_flows, shares == 1, pipeline.late,
+        dict(faults), reader.fault,
+    )  # fmt: skip
 
 
 def beyond_bounds(parts: Sequence[ShareResult]) -> bool:
@@ -174,10 +197,27 @@ def beyond_bounds(parts: Sequence[ShareResult]) -> bool:
     claimed, waiting = map(sum, zip(*(part.most_flows for part in parts), strict=True))
     return (
         any(DECISIVE & part.analysis.limits_hit.keys() for part in parts)
+        or (
+            any("MAX_QUIET" in part.analysis.limits_hit for part in parts)
+            and any(part.apart or part.late for part in parts)
+        )
+        or begun_twice(parts)
         or claimed > table.MAX_CONNECTIONS
         or waiting > recogniser.MAX_SAMPLED
         or sum(part.begun.count for part in parts) > stages.MAX_REPORTS
     )
+
+
+def begun_twice(parts: Sequence[ShareResult]) -> bool:
+    """Return whether two parts have the same connection: a flow that its own share claimed, and
+    did not recognise when it came back after its end, is among `UnclaimedFlows` as a whole.
+    """
+    for one in parts:
+        if one.apart:
+            frames = set(one.begun.frames)
+            if any(not frames.isdisjoint(each.begun.frames) for each in parts if not each.apart):
+                return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from netdissect.flow.flowfilter import FlowFilter
 from netdissect.model.keys import ipv4_key
 from netdissect.model.native import read_i64_be
+from netdissect.pipeline.spreading import spread, tcp_ends, udp_ends
 from netdissect.pipeline.table import PLACES, place_of
 
 if TYPE_CHECKING:
@@ -16,14 +17,8 @@ if TYPE_CHECKING:
 
     from netdissect.model.packets import FlowKey
 
-_SPREAD: Final = 2_654_435_761
-"""Multiplier that spreads neighbouring ports. Source: Knuth, TAOCP volume 3, section 6.4."""
-_WORD: Final = 0x7FFF_FFFF
-"""Mask that keeps the product below 63 bits."""
 _IPV4_KEY: Final = 12
 """Length of an IPv4 flow key, bytes."""
-_IPV6_KEY: Final = 36
-"""Length of an IPv6 flow key, bytes."""
 
 
 class FlowKeys:
@@ -57,7 +52,7 @@ class Share(FlowFilter):
         """Return whether a UDP flow belongs to another share."""
         if self._but is not None and key in self._but.keys:
             return True
-        return self._other(_source(key) + _destination(key))
+        return self._other(udp_ends(key))
 
     def skips_ipv4_udp(self, addresses: i64, ports: i64) -> bool:
         """Return the same for an IPv4 flow; for the arguments see `ipv4_key`."""
@@ -69,17 +64,13 @@ class Share(FlowFilter):
 
     def _other(self, total: i64) -> bool:
         """Return whether a flow whose ends have this sum belongs to another share."""
-        return ((total & _WORD) * _SPREAD >> 16 & 0xFFFF) % self._count != self._index
+        return spread(total) % self._count != self._index
 
     def skips_tcp(self, key: FlowKey) -> bool:
-        """Return whether a TCP flow belongs to another share. It is in that of its server, the
-        endpoint with the lower port, because other connections to it help to recognise it.
+        """Return whether a TCP flow belongs to another share. It is in that of its server, because
+        other connections to it help to recognise it.
         """
-        source, destination = _source(key), _destination(key)
-        ports = (source & 0xFFFF) - (destination & 0xFFFF)
-        # Equal ports are decided by the addresses, so that both directions agree.
-        server = source if ports < 0 or (not ports and source < destination) else destination
-        return self._other(server)
+        return self._other(tcp_ends(key))
 
 
 class OnlyFlows(FlowFilter):
@@ -101,16 +92,3 @@ class OnlyFlows(FlowFilter):
     def skips_ipv4_udp(self, addresses: i64, ports: i64) -> bool:
         """Return the same for an IPv4 flow; for the arguments see `ipv4_key`."""
         return not self._chosen.has(addresses, ports)
-
-
-def _source(key: FlowKey) -> i64:
-    """Return the last two bytes of the source address, followed by the source port."""
-    at: i64 = 0 if len(key) < _IPV6_KEY else 12
-    ports = read_i64_be(key, 4 if len(key) < _IPV6_KEY else 28)
-    return read_i64_be(key, at) >> 16 & 0xFFFF_0000 | ports >> 16 & 0xFFFF
-
-
-def _destination(key: FlowKey) -> i64:
-    """Return the last two bytes of the destination address, followed by the destination port."""
-    tail = read_i64_be(key, 4 if len(key) < _IPV6_KEY else 28)
-    return tail >> 16 & 0xFFFF_0000 | tail & 0xFFFF

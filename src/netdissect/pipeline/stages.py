@@ -120,6 +120,11 @@ class Pipeline(PacketSink):
         """Return how many claimed flows there were at once, and how many waited."""
         return self._table.most, self.recogniser.most
 
+    @property
+    def late(self) -> bool:
+        """Return whether housekeeping was put off, as it depends on the number of flows."""
+        return self._table.late
+
     # -- input -------------------------------------------------------------------------------------
 
     def run(self, packets: Iterable[Packet]) -> None:
@@ -130,9 +135,7 @@ class Pipeline(PacketSink):
     def ipv4_datagram(
         self, frame: i64, time_ns: i64, addresses: i64, ports: i64, payload: bytes
     ) -> bool:
-        """Process a UDP datagram over IPv4 if its handler was looked up lately; otherwise return
-        False.
-        """
+        """Process an IPv4 UDP datagram if its handler was looked up lately, else return False."""
         table = self._table
         if time_ns > table.due_ns or MADE.count > table.due_units:  # `datagram` tidies up
             return False

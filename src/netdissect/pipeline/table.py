@@ -9,6 +9,7 @@ from typing import Final
 from netdissect.model.native import i64, read_i64_be
 from netdissect.model.packets import FlowKey, reverse_key
 from netdissect.pipeline.handlers import DatagramHandler, Flow, Name
+from netdissect.pipeline.spreading import QUIET_PLACES, spread, tcp_ends, udp_ends
 from netdissect.track.connection import Connection
 from netdissect.track.lane import NEVER
 from netdissect.track.unit import MADE
@@ -55,8 +56,10 @@ connection was measured to cost as much as 60 ordinary datagrams, the larger par
 """
 ADDED_A_LOOK = 1024
 """New connections after which the brief ones are counted again."""
-MAX_QUIET = 128
-"""Quiet connections on the table. Beyond that, those quiet longest are reported."""
+MAX_QUIET = 6
+"""Quiet connections on the table at each of QUIET_PLACES. Beyond that, those quiet longest are
+reported. Not one bound for all: processes that share a capture do not know each other's.
+"""
 NEVER_ENDS_NS: Final = 60_000_000_000
 """Silence after which a connection without a timeout of its own is as good as given up, ns."""
 _MS: Final = 1_000_000
@@ -144,6 +147,8 @@ class FlowTable:
         """Brief connections on the table when they were last counted."""
         self.looked_at = 0
         """Frame of the last round of housekeeping."""
+        self.late = False
+        """Whether a round was put off because it would have cost too much."""
         self._flows: dict[Name, Flow] = {}
         """Each flow under the keys of both directions."""
         self._once: dict[Flow, None] = {}
@@ -208,6 +213,7 @@ class FlowTable:
         and those quiet longest if too many are quiet.
         """
         if frame - self.looked_at < len(self._flows) // KEYS_A_FRAME:
+            self.late = True
             return []
         self.looked_at = frame
         self.round_ns = now_ns + HOUSEKEEPING_NS
@@ -231,12 +237,17 @@ class FlowTable:
                 ended.append(flow)
             elif last_ns < since:
                 quiet.append(flow)
-        quiet.sort(key=lambda flow: _last_ns(flow, now_ns))
-        # Those quiet for the shortest time stay.
-        del quiet[max(0, len(quiet) - MAX_QUIET) :]
-        for _ in quiet:
-            self._hit("MAX_QUIET")
-        return ended + quiet
+        quiet.sort(key=lambda flow: _last_ns(flow, now_ns), reverse=True)
+        # At each place, those quiet for the shortest time stay.
+        taken = [0] * QUIET_PLACES
+        for flow in quiet:
+            ends = udp_ends(flow.key) if flow.transport == "udp" else tcp_ends(flow.key)
+            place = spread(ends) % QUIET_PLACES
+            taken[place] += 1
+            if taken[place] > MAX_QUIET:
+                self._hit("MAX_QUIET")
+                ended.append(flow)
+        return ended
 
     def overflowing(self, now_ns: int) -> list[Flow]:
         """Return the flows that have been idle longest: a tenth of all if the table is full, half
