@@ -25,7 +25,7 @@ from netdissect.survey.sources import Source, sources_of
 from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
 from packetbuild import ipv4, link_frame, udp
-from twocaptures import goes_on, interleaved, rewritten
+from twocaptures import coming_back, goes_on, interleaved, rewritten
 
 CAPTURES = console_docs.ROOT / "captures"
 NAMES = (
@@ -99,6 +99,31 @@ def test_the_rows_are_those_of_one_worker(mixed: Path, alone: Path, tmp_path: Pa
     assert by_shares(source, tmp_path, count).status == "skipped"
 
 
+def test_a_large_capture_keeps_its_shares_beyond_a_bound(
+    mixed: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker has no room for it. Within all bounds, its rows are those of one worker."""
+    monkeypatch.setattr(shares, "LARGE_OCTETS", 1)
+    (source,) = sources_of([str(mixed)])
+    by_shares(source, tmp_path / "usual", 8)
+    for table in TABLES:
+        assert rows(tmp_path / "usual", table) == rows(alone, table), table
+    monkeypatch.setattr(flow_table, "MAX_CONNECTIONS", 5)
+    assert by_shares(source, tmp_path / "bounded", 8).status == "done"
+    assert list((tmp_path / "bounded").rglob("*-1.parquet"))
+
+
+def test_what_comes_back_to_a_large_capture_is_listed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "LARGE_OCTETS", 1)
+    (source,) = sources_of([str(coming_back(tmp_path / "back.pcap"))])
+    by_shares(source, tmp_path / "out", 3)
+    frames = [row["first_frame"] for file in (tmp_path / "out" / "connections").rglob("*.parquet")
+              for row in pq.ParquetFile(file).read().to_pylist()]  # fmt: skip
+    assert len(frames) == len(set(frames)) == 9
+
+
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_units_without_rows_count_in_the_same_spans(
     mixed: Path, alone: Path, tmp_path: Path, count: int
@@ -158,11 +183,12 @@ def test_a_fault_that_one_share_meets_is_no_dataset(
 
 
 def test_what_is_larger_than_a_workers_share_is_split() -> None:
-    large = Source("a", "a", octets=10**9)
-    assert shares_for(large, 2, 10**9) == 2
-    assert shares_for(large, 64, 10**9) == 8
-    assert shares_for(large, 2, 2 * 10**9) == 2
-    assert shares_for(large, 2, 3 * 10**9) == 1
+    large = Source("a", "a", octets=10**8)
+    assert shares_for(large, 2, 10**8) == 2
+    assert shares_for(large, 64, 10**8) == 8
+    assert shares_for(large, 2, 2 * 10**8) == 2
+    assert shares_for(large, 2, 3 * 10**8) == 1
+    assert shares_for(Source("a", "a", octets=10**9), 1, 10**11) == 8
     assert shares_for(Source("b", "b", octets=10**6), 2, 10**6) == 1
     assert shares_for(Source("s3://c", "c", "s3://c", 10**9), 2, 10**9) == 1
 

@@ -3,6 +3,8 @@
 Each worker reads all of the capture and tracks its share of the flows, as processes do in
 `pipeline.parallel`. The rows are the same as from one worker: if a bound on the number of
 connections is hit, one worker reads the capture again, because a share hits it at other places.
+One worker has no room for a very large capture: that is always read in the same shares, and the
+bounds apply to each of them.
 
 The steps are Dask tasks, and exchange files in a folder of the dataset: `_identify` the capture;
 `_read` each share; `_merge` the shares, which gives connections their numbers; write the `_rows` of
@@ -28,6 +30,7 @@ from netdissect.pipeline import Analysis, Pipeline, Sums, parallel, with_placeme
 from netdissect.pipeline.counting import count_datagrams
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
+from netdissect.pipeline.spreading import COUNTS
 from netdissect.survey.dataset import Dataset, Drafts, Staged
 from netdissect.survey.sources import Source, local_copy
 from netdissect.survey.work import (
@@ -42,6 +45,12 @@ from netdissect.survey.work import (
     unit_writer,
 )
 
+LARGE_OCTETS = 1_000_000_000
+"""Bytes of a capture that is always read in as many shares as there can be: connections take 20 to
+150 kB while they are followed, and 600 at a time, with those that have just fallen silent, would
+take one worker 500 MB. To read the packets of other shares costs a hundredth of tracking them.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class _Task:
@@ -54,6 +63,13 @@ class _Task:
     """Number of shares. One more has the flows that only all shares together recognise."""
     files: PinnedFiles
     """Identity of the file, which must not change between tasks."""
+
+    @property
+    def large(self) -> bool:
+        """Return whether the shares do not depend on the workers, so that the bounds can apply to
+        each of them.
+        """
+        return self.source.octets >= LARGE_OCTETS
 
     @property
     def folder(self) -> Path:
@@ -99,12 +115,14 @@ class _Result:
 
 def shares_for(source: Source, workers: int, octets: int) -> int:
     """Return how many shares a source is split into: 1 unless it is a local file larger than the
-    average load of a worker.
+    average load of a worker, or than one worker's memory may have room for.
     """
-    small = source.octets < max(parallel.MIN_OCTETS, octets // workers)
-    if small or source.url is not None or source.parts:
+    if source.url is not None or source.parts:
         return 1
-    return min(workers, parallel.MAX_SHARES)
+    if source.octets >= LARGE_OCTETS:
+        return COUNTS[-1]
+    small = source.octets < max(parallel.MIN_OCTETS, octets // workers)
+    return 1 if small else parallel.shares_of(workers)
 
 
 def split(client: Any, source: Source, plan: Plan, count: int, **how: Any) -> Any:
@@ -145,7 +163,8 @@ def _read(work: _Task | Outcome, index: int) -> None:
     if isinstance(work, Outcome) or work.part(index).exists():
         return
     with pinned_files(work.files), open_capture(work.source.path) as reader:
-        part = parallel.read_share(reader, work.plan.options(), (index, work.count))
+        share, options = (index, work.count), work.plan.options()
+        part = parallel.read_share(reader, options, share, bounded=work.large)
     _keep(work, index, part)
 
 
@@ -175,8 +194,12 @@ def _merge(work: _Task | Outcome, _parts: Sequence[None]) -> None:
     if elsewhere is not None:
         with pinned_files(work.files):
             parts.append(elsewhere.read(work.source.path, options))
-        _keep(work, work.count, parts[-1])
-    if parallel.beyond_bounds(parts):
+        if work.large and parallel.begun_twice(parts):
+            parts.pop()
+            elsewhere = None
+        else:
+            _keep(work, work.count, parts[-1])
+    if not work.large and parallel.beyond_bounds(parts):
         work.write(work.folder / "merged", None)
         return
     found, numbers = parallel.merged(parts, options)
@@ -224,7 +247,7 @@ def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
             # One worker reads all unclaimed flows: bounds apply as in a single process.
             servers, share, shares = merged.elsewhere.servers(), merged.elsewhere.share(), 1
         else:
-            servers, shares = Servers(weak=False), work.count
+            servers, shares = Servers(weak=False), 1 if work.large else work.count
             share = parallel.share_of(index, work.count, merged.elsewhere)
         pipeline = Pipeline(
             options, recorder=counted.recorder, observer=counted, servers=servers, shares=shares
