@@ -123,7 +123,7 @@ class Overview:
         screen.line((" " * _LABEL_COLUMNS + ruler(self._span_ns, self._columns), "dim"))
         dense = any(max(counts[::3]) > _DENSE for counts in self._counts)
         for way, marks in zip(Direction, self._lanes, strict=True):
-            lane = [_MARKS[index] for index in marks]
+            lane = [_MARKS[index] for index in bytes(marks)]  # mypyc cannot walk a bytearray
             label = "client →" if way is Direction.C2S else "server ←"
             line = (
                 _levels(self._counts[way], lane) if dense
