@@ -242,7 +242,7 @@ def test_a_plan_says_what_the_command_line_does_not(tmp_path: Path) -> None:
         ("[oracles]\nlatncy_ms = 3", "no oracle is called 'latncy_ms'; did you mean 'latency_ms'?"),
         ("[oracles]\nrules = 3", "oracles.rules must be true or false"),
         ("oracles = 3", "oracles must be a table"),
-        ("cases = 'many'", "'many' is not a valid integer"),
+        ("cases = 'many'", "'many' is not a number"),
         ("cases = [1]", "cases takes one value"),
         ("traffic = 1", "traffic must be true or false"),
         ("rate = true", "rate must be a text or a number"),

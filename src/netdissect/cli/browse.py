@@ -16,7 +16,7 @@ from netdissect.cli.complete import FILE, INTERFACE
 from netdissect.cli.errors import LenientText
 from netdissect.cli.output import Look
 from netdissect.cli.session import Choices, Session
-from netdissect.cli.spans import PART
+from netdissect.cli.spans import PART, Whole
 from netdissect.model.errors import UsageError
 from netdissect.system import interrupt, lean, sandbox
 
@@ -43,7 +43,7 @@ MAX_PIPED = 4_000_000_000
 @click.option(
     "--keep",
     metavar="MB",
-    type=click.IntRange(8, 1_000_000),
+    type=Whole(8, 1_000_000),
     help="Megabytes of a running capture to keep; the oldest packets beyond that are dropped."
     "  [default: 4000]",
 )

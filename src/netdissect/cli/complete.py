@@ -46,8 +46,9 @@ class _Completed(_TextType):
         self.what = what
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the text unchanged."""
-        del param, ctx
+        """Return the text unchanged; the name of a file is not empty."""
+        if self.what == "file" and value == "":
+            self.fail("the name of a file cannot be empty.", param, ctx)
         return value
 
     def shell_complete(

@@ -11,6 +11,7 @@ from netdissect.cli import options
 from netdissect.cli.output import Look, print_lines
 from netdissect.cli.request import Match, Request
 from netdissect.cli.session import Session
+from netdissect.cli.spans import Whole
 
 if TYPE_CHECKING:
     from netdissect.model.diagnosis import AddedDelay, Loss
@@ -52,7 +53,7 @@ def _added(report: ConnectionReport) -> tuple[AddedDelay, ...]:
 @options.flag("--explain", help="Say why each connection was recognised as its protocol.")
 @click.option(
     "--processes",
-    type=click.IntRange(1, 64),
+    type=Whole(1, 64),
     metavar="N",
     help="Number of processes that share a large file; by default as many as are worth it.",
 )

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from netdissect.cli import options
-from netdissect.cli.complete import offer_files
+from netdissect.cli.complete import FILE
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices, Session
@@ -27,9 +27,7 @@ _Row = tuple[str, Changed]
 
 
 @click.command("diff")
-@click.argument(
-    "words", nargs=-1, required=True, metavar="A B | FILE FRAME FRAME", shell_complete=offer_files
-)
+@click.argument("words", nargs=-1, required=True, metavar="A B | FILE FRAME FRAME", type=FILE)
 @options.facts
 def command(words: tuple[str, ...], as_json: bool, choices: Choices, look: Look) -> int:
     """Compare two captures, connection by connection, or two frames of one, field by field.

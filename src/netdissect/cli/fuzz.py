@@ -14,7 +14,7 @@ from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.errors import EXIT
 from netdissect.cli.failures import answer
 from netdissect.cli.output import Look, print_json
-from netdissect.cli.spans import SPAN, Amount
+from netdissect.cli.spans import SPAN, Amount, Whole
 from netdissect.model.errors import UsageError
 from netdissect.system.interrupt import at_once, check
 
@@ -57,7 +57,8 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     " values.",
 )
 @options.number(
-    "--seed", 1, "Seed of the random generator; the same seed gives the same mutations.", click.INT
+    "--seed", 1, "Seed of the random generator; the same seed gives the same mutations.",
+    options.Count(min=0),
 )
 @click.option(
     "--cases",
@@ -105,7 +106,7 @@ def _plan(ctx: click.Context, _param: click.Parameter, path: str | None) -> str 
     "--workers",
     1,
     "Processes, each with its own target on consecutive ports from that of --target.",
-    click.IntRange(min=1, max=64),
+    Whole(min=1, max=64),
 )
 @options.number(
     "--rate",

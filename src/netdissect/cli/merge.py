@@ -7,13 +7,13 @@ from contextlib import ExitStack
 import click
 
 from netdissect.cli import options
-from netdissect.cli.complete import offer_files
+from netdissect.cli.complete import FILE
 from netdissect.cli.output import Look, refuse_input_as_output, summarise, write_option
 from netdissect.system import sandbox
 
 
 @click.command("merge")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=offer_files)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=FILE)
 @write_option
 @options.screen
 def command(files: tuple[str, ...], target: str, look: Look) -> int:

@@ -14,7 +14,7 @@ import click
 from netdissect.cli.complete import EXPRESSION, FILE, PROTOCOL, offer_files
 from netdissect.cli.paging import paged
 from netdissect.cli.settings import KEYS
-from netdissect.cli.spans import AROUND_TYPE, PART, SPAN, Part, check_order
+from netdissect.cli.spans import AROUND_TYPE, PART, SPAN, Part, Whole, check_order
 from netdissect.model.text import quoted
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -108,6 +108,8 @@ def capture(
             words = list(operands) if read_file is None else [read_file, *operands]
             if not words and not optional:
                 raise click.UsageError("Missing capture FILE (`-` reads standard input).")
+            if "" in words:
+                raise click.UsageError("The name of a file cannot be empty.")
             if second:
                 is_file = len(words) > 1 and not words[1].isdecimal()
                 options["second"] = words.pop(1) if is_file else None
@@ -127,7 +129,7 @@ def capture(
     return decorate
 
 
-class Count(click.IntRange):
+class Count(Whole):
     """An integer from `min` up to the largest that fits a machine word."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -326,7 +328,7 @@ screen = _all(
     ),
     click.option(
         "--width",
-        type=click.IntRange(min=20, max=100_000),
+        type=Whole(min=20, max=100_000),
         metavar="N",
         help="Width of the output in columns.",
     ),
@@ -360,13 +362,13 @@ reading = _all(
     ),
     click.option(
         "--inflate-limit",
-        type=click.IntRange(min=1, max=_MOST["inflate_limit"]),
+        type=Whole(min=1, max=_MOST["inflate_limit"]),
         metavar="BYTES",
         help="Inflate a compressed message to at most this size.  [default: 1048576]",
     ),
     click.option(
         "--inflate-ratio",
-        type=click.IntRange(min=1, max=_MOST["inflate_ratio"]),
+        type=Whole(min=1, max=_MOST["inflate_ratio"]),
         metavar="N",
         help="Inflate a compressed message to at most N times its size.  [default: 200]",
     ),

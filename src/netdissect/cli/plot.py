@@ -11,7 +11,7 @@ import click
 from netdissect.cli import options
 from netdissect.cli.output import Look, one_view, print_json, refuse_input_as_output, write_file
 from netdissect.cli.session import Choices, Session
-from netdissect.cli.spans import LENGTH, Part, no_such_connection
+from netdissect.cli.spans import LENGTH, Part, Whole, no_such_connection
 from netdissect.model.errors import UsageError
 from netdissect.model.text import parse_count, quoted
 from netdissect.plot.charts import KINDS, Wanted, charts, compare
@@ -85,7 +85,7 @@ class _Drawing(NamedTuple):
 @click.option("--interval", type=LENGTH, metavar="TIME", help="Length of an interval of `rate`.")
 @options.flag("--bytes", "octets", help="Plot `rate` in bytes instead of units.")
 @click.option(
-    "--height", type=click.IntRange(4, 100), metavar="N", help="Height of the plot in rows."
+    "--height", type=Whole(4, 100), metavar="N", help="Height of the plot in rows."
 )
 @options.flag("--ascii", "plain", help="Use only ASCII characters.")
 @options.json_output

@@ -16,6 +16,7 @@ from netdissect.cli.output import Look, one_view, print_json, refuse_input_as_ou
 from netdissect.cli.request import Match, compiled
 from netdissect.cli.session import Choices
 from netdissect.cli.settings import in_force
+from netdissect.cli.spans import Whole
 from netdissect.model.errors import FilterError
 from netdissect.model.packets import MAX_SNAP_OCTETS
 from netdissect.model.text import quoted
@@ -87,7 +88,7 @@ _LATE = (
     "-s",
     "--snapshot-length",
     "snap",
-    type=click.IntRange(min=0, max=MAX_SNAP_OCTETS),
+    type=Whole(min=0, max=MAX_SNAP_OCTETS),
     default=MAX_SNAP_OCTETS,
     metavar="N",
     help="Bytes to capture of each packet; 0 means all.",

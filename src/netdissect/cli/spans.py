@@ -159,6 +159,16 @@ def _check_start(info: CaptureInfo, end_ns: int, part: Part) -> None:
         check_in_capture(option, part.start, end_ns - info.first_time_ns, in_frames=False)
 
 
+class Whole(click.IntRange):
+    """An integer within bounds, in digits alone: Python would also take `1_0` for 10."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        if not isinstance(value, int) and not re.fullmatch(r"-?[0-9]+", str(value)):
+            self.fail(f"{quoted(value)} is not a number.", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 class Amount(click.FloatRange):
     """A number within bounds, and neither NaN nor infinite."""
 
@@ -169,7 +179,7 @@ class Amount(click.FloatRange):
     ) -> float:
         """Return the number."""
         found: float = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        if not math.isfinite(found) or "_" in str(value):
             self.fail(f"{quoted(value)} is not a number.", param, ctx)
         return found
 

@@ -17,7 +17,7 @@ from netdissect.cli.complete import FILE, offer_files
 from netdissect.cli.errors import EXIT
 from netdissect.cli.output import Look, print_json
 from netdissect.cli.session import Choices
-from netdissect.cli.spans import LENGTH
+from netdissect.cli.spans import LENGTH, Whole
 from netdissect.model.errors import UsageError
 from netdissect.model.survey import Outcome, Section
 from netdissect.render.safe import safe
@@ -74,7 +74,7 @@ class _Questions(NamedTuple):
 )
 @click.option(
     "--workers",
-    type=click.IntRange(1, 1024),
+    type=Whole(1, 1024),
     metavar="N",
     help="Number of processes; by default one per core.",
 )

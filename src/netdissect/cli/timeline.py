@@ -15,6 +15,7 @@ from netdissect.cli.capture_pair import CapturePair
 from netdissect.cli.output import one_view, print_json
 from netdissect.cli.request import MAX_KEPT_ITEMS, Request, Selection
 from netdissect.cli.session import Session
+from netdissect.cli.spans import Whole
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ _SORTS: dict[str, Callable[[UnitRecord], float]] = {
 @click.option("--sort", type=click.Choice(list(_SORTS)), help="Sort units by this, worst first.")
 @click.option(
     "--slowest",
-    type=click.IntRange(1, MAX_SORTED),
+    type=Whole(1, MAX_SORTED),
     metavar="N",
     help="Show the N units that took longest to be acknowledged.",
 )
