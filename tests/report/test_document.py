@@ -130,6 +130,14 @@ def test_a_report_keeps_to_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(text.encode()) < limit
 
 
+def test_a_name_longer_than_any_game_accepts_is_cut() -> None:
+    given = written.capture(gallery.SNAPSHOTS)
+    given.subjects[0].diagnosis.names = ("W" * 900, None)
+    text = document(given)
+    assert "W" * 40 in text
+    assert "W" * 41 not in text
+
+
 def test_a_redacted_report_names_nobody() -> None:
     plain = document(written.capture(gallery.SNAPSHOTS))
     text = document(written.capture(gallery.SNAPSHOTS, redact=True), redact=True)

@@ -24,6 +24,7 @@ from netdissect.render.units import (
     counted,
     dialect_text,
     duration,
+    in_brackets,
     percent,
     seen_at,
 )
@@ -90,7 +91,7 @@ def loss_text(part: Loss) -> str:
 
 def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
     client, server = (
-        screen.name(address) + (f" ({name})" if name else "")
+        screen.name(address) + in_brackets(name)
         for address, name in zip((report.client, report.server), found.names, strict=True)
     )
     return [

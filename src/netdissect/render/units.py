@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from netdissect.model.packets import NS_PER_S, Direction
+from netdissect.render.safe import safe
 
 LEVELS = "▁▂▃▄▅▆▇█"
 """Bars of growing height."""
@@ -19,6 +20,9 @@ STATE_STYLES = {
     "unknown": "note",
 }  # fmt: skip
 """State of a connection -> its style."""
+MAX_NAME = 40
+"""Characters of a player's name that are shown beside an address."""
+
 _STEPS = ((1.0, "%s%.2f ms"), (99.95, "%s%.1f ms"), (999.5, "%s%.0f ms"))
 """(limit in milliseconds, format): durations have three significant figures."""
 _MOST_SECONDS = 99_950.0
@@ -45,6 +49,13 @@ def counted(count: int, name: str) -> str:
 def seen_at(vantage: str) -> str:
     """Return a phrase that says where a capture was taken."""
     return "capture point unknown" if vantage == "unknown" else f"captured at the {vantage}"
+
+
+def in_brackets(name: str | None) -> str:
+    """Return a player's name as it stands after an address; "" = none. A sender may state a longer
+    one than any game accepts.
+    """
+    return f" ({safe(name, MAX_NAME)})" if name else ""
 
 
 def dialect_text(dialects: tuple[str, str]) -> str:

@@ -14,7 +14,7 @@ from netdissect.plot.chart import Chart
 from netdissect.plot.charts import LOCAL_NOTE, Wanted, charts
 from netdissect.plot.history import History, took_ms
 from netdissect.plot.markup import Html, join, tag
-from netdissect.render.units import counted, dialect_text, duration
+from netdissect.render.units import counted, dialect_text, duration, in_brackets
 from netdissect.report import frame, joined, ladder, tables
 from netdissect.report.page import figure, page, zoom_tools
 from netdissect.report.subject import Capture, Subject
@@ -190,7 +190,7 @@ def _part(capture: Capture, subject: Subject, *, folded: bool, redact: bool) -> 
 def _verdict(subject: Subject, *, folded: bool) -> Html:
     """Return the answer, its cause, and what it is based on."""
     report, found = subject.report, subject.diagnosis
-    name = f" ({found.names[0]})" if found.names[0] else ""
+    name = in_brackets(found.names[0])
     ends = join(tag("code", report.client), f"{name} → ", tag("code", report.server))
     head = f"Connection {report.connection} · {dialect_text(report.dialects)} over "
     place = "at an unknown point" if report.vantage == "unknown" else f"at the {report.vantage}"
