@@ -170,15 +170,20 @@ def test_charts_that_are_compared_have_the_same_axes() -> None:
 
 
 def test_every_point_of_traffic_has_its_frame() -> None:
-    """A queue that becomes shorter had none, nor had an interval in which TCP only sent again."""
-    for name in ("riptide/udp_2.2.1_lossy_clientleg.pcap", "netplay/bin1_lossy__client_side.pcap"):
+    """The start of a queue had none, nor had units given up, nor an interval in which TCP only sent
+    again, nor a silence to the end.
+    """
+    for name in (
+        "riptide/udp_2.2.1_lossy_clientleg.pcap", "netplay/bin1_lossy__client_side.pcap",
+        "eoudp/late_two_clients_one_killed.pcap",
+    ):  # fmt: skip
         for history in gallery.histories(name).values():
-            for kind in ("acks", "queue", "rate", "rtt", "seq"):
+            for kind in ("acks", "queue", "rate", "rtt", "seq", "gaps"):
                 for chart in charts(kind, history):
                     points = [point for one in chart.series for point in one.points]
-                    bare = [point for point in points if point.frame is None]
-                    # Lines of a queue begin with the axis.
-                    assert {point.time_ns for point in bare} <= {chart.start_ns}, (name, kind)
+                    assert all(point.frame for point in points), (name, kind)
+                    silences = [band for band in chart.bands if band.kind == "silence"]
+                    assert all(band.frame for band in silences), name
 
 
 def test_lines_end_with_their_connection() -> None:

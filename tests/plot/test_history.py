@@ -119,6 +119,8 @@ def test_a_silence_is_longer_than_is_usual() -> None:
     history.datagram(0, 9 * SECOND, 51, 10)
     (silence,) = history.silences(0)
     assert (silence.start_ns, silence.end_ns, silence.frame) == (4_900_000_000, 9 * SECOND, 51)
+    history.datagram(1, 20 * SECOND, 52, 10)
+    assert history.silences(0)[-1] == (9 * SECOND, 20 * SECOND, 51)
     slow = History(1)
     for step in range(50):
         slow.datagram(0, step * 3 * SECOND, step + 1, 10)

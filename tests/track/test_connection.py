@@ -421,7 +421,12 @@ def few_questions(*lost: int, talks: bool = True, **changes: Any) -> list[tuple[
             rows.append((0, at_ms + 50, unit if talks else (Ev.MESSAGE, "A"), *acked))
             rows.append((1, at_ms + 60, (Ev.ACK, "things", number, 0)))
     feed(made, rows)
-    return [(span.kind, span.direction) for span in conclude(made, 6_200 * MS).quiet]
+    spans = conclude(made, 6_200 * MS).quiet
+    for span in spans:  # each begins with a question
+        assert span.from_frame is not None
+        _, at_ms, event = rows[span.from_frame - 1]
+        assert (at_ms, *event[:2]) == (span.from_ns // MS, Ev.UNIT, "Q")
+    return [(span.kind, span.direction) for span in spans]
 
 
 def test_lost_answers_to_a_few_questions_show_no_broken_way() -> None:

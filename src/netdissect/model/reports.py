@@ -239,9 +239,11 @@ class QuietSpan:
     direction: int
     """`Direction` concerned."""
     from_ns: int
-    """`silence`: last packet before the span; `one-way`: last packet before it that was answered.
+    """`silence`: last packet before the span; `one-way`: first packet in it that was not answered,
+    or the last one before it that was.
     """
     from_frame: int | None
+    """The frame of that packet; None if it is unknown."""
     to_ns: int | None
     """`silence`: first packet after the span; `one-way`: first packet after it that was answered.
     None if there is none until the end of the capture.

@@ -406,7 +406,7 @@ def _queues(history: History, wanted: Wanted) -> Iterable[Chart]:
                 for step in track.waits.points
             ]
             if steps:
-                steps.insert(0, Point(chart.start_ns, 0.0, None, track.space))
+                steps.insert(0, Point(chart.start_ns, 0.0, steps[0].frame, track.space))
                 chart.series.append(
                     Series(track.space, "steps", SIDES[direction], steps, track.waits.total)
                 )
@@ -445,7 +445,7 @@ def _silent(history: History, wanted: Wanted) -> Iterable[Chart]:
             chart.bands.append(
                 Band(
                     silence.start_ns, silence.end_ns, "silence",
-                    f"{duration(length / 1e6)}", silence.frame or None, direction,
+                    f"{duration(length / 1e6)}", silence.frame, direction,
                 )
             )  # fmt: skip
     chart.said = (

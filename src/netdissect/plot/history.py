@@ -105,7 +105,7 @@ class Silence(NamedTuple):
     start_ns: int
     end_ns: int
     frame: int
-    """The frame that ended it."""
+    """The frame that ended it; of a silence to the end, the last one before it."""
 
 
 class Bin(NamedTuple):
@@ -141,8 +141,8 @@ class Track:
         self._worst_ms = -1.0
         self._smooth_ms: float | None = None
         self._ends: list[tuple[int, int]] = []
-        """A heap: when each unit stops waiting for its acknowledgement, and the frame of that; 0 =
-        there is none.
+        """A heap: when each unit stops waiting for its acknowledgement, and the frame of that; of
+        one that is given up, the frame of its last copy; 0 = unknown.
         """
         self._now_ns = 0
 
@@ -175,7 +175,7 @@ class Track:
         acked = unit.outcome == "acked"
         end = unit.acked_time_ns if acked else unit.settled_ns
         if end is None or end > now:
-            frame = unit.acked_frame if acked else None
+            frame = unit.acked_frame if acked else unit.copies[-1].frame
             heapq.heappush(self._ends, (_NEVER_NS if end is None else end, frame or 0))
             self.waits.add(Step(now, len(self._ends), first.frame))
         self._now_ns = now
@@ -285,13 +285,14 @@ class _Pauses:
 
     def __init__(self) -> None:
         self.last_ns: int | None = None
+        self.last_frame = 0
         self.longest: list[tuple[int, Silence]] = []
         self.total = 0
         self._distances: dict[int, int] = {}
 
     def add(self, time_ns: int, frame: int) -> None:
         """Process a datagram."""
-        last, self.last_ns = self.last_ns, time_ns
+        last, self.last_ns, self.last_frame = self.last_ns, time_ns, frame
         if last is None or time_ns <= last:
             return
         pause = time_ns - last
@@ -523,7 +524,7 @@ class History:
         found = [silence for pause, silence in pauses.longest if pause >= least]
         tail = self.last_ns - (pauses.last_ns or self.last_ns)
         if pauses.last_ns is not None and tail >= least:
-            found.append(Silence(pauses.last_ns, self.last_ns, 0))
+            found.append(Silence(pauses.last_ns, self.last_ns, pauses.last_frame))
         return sorted(found)
 
     def speaks(self, direction: int) -> bool:

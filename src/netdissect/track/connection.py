@@ -319,7 +319,7 @@ class Connection(ScanSink):
             target.number(event[2], frame, time_ns)
 
     def _probe(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
-        if lane.probes[event[1]].ask(event[2], time_ns) and self.recorder is not None:
+        if lane.probes[event[1]].ask(event[2], time_ns, frame) and self.recorder is not None:
             self.recorder.event(
                 "probe", time_ns, frame, lane.direction, f"{event[1]} {event[2]}",
                 {"kind": event[1], "id": event[2]},

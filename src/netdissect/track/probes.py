@@ -45,13 +45,14 @@ class ProbeTrack:
         """Whether two probes were answered that were not captured: their sender is active."""
         self._named = -1
         """Number of the last such probe."""
-        self._open: dict[int, int] = {}
+        self._open: dict[int, tuple[int, int]] = {}
+        """Number of each probe without an answer -> its time and its frame."""
         self._newest: int | None = None
         self._first_ns = self._newest_ns = 0
         interval = rule.interval_ms
         self._copy_ns = COPY_NS if interval is None else int(interval * 500_000)
 
-    def ask(self, number: int, time_ns: int) -> bool:
+    def ask(self, number: int, time_ns: int, frame: int) -> bool:
         """Process a probe; return False if it is a network copy of the newest one. Probes without a
         number (`ProbeRule.bits` is 0) are answered in order.
         """
@@ -66,7 +67,7 @@ class ProbeTrack:
         self._newest = number
         self._newest_ns = time_ns
         opened = self._open
-        opened[number] = time_ns
+        opened[number] = time_ns, frame
         if len(opened) > MAX_OPEN_PROBES:
             self.findings.hit("MAX_OPEN_PROBES", self.direction)
             del opened[next(iter(opened))]
@@ -90,7 +91,7 @@ class ProbeTrack:
         # Its sender has forgotten the earlier probe and ignores the answer.
         if self.rule.latest_only and number != self._newest:
             return None
-        sample = time_ns - asked
+        sample = time_ns - asked[0]
         if sample < 0:
             return None
         self.rtt.add(sample)
@@ -104,8 +105,8 @@ class ProbeTrack:
         usual = (self._newest_ns - self._first_ns) <= SLACK * steps * interval * 1e6
         return interval if usual else None
 
-    def unanswered(self) -> list[int]:
-        """Return the times of the remembered probes without an answer."""
+    def unanswered(self) -> list[tuple[int, int]]:
+        """Return time and frame of each remembered probe without an answer."""
         return list(self._open.values())
 
     def report(self) -> ProbeReport:

@@ -247,7 +247,22 @@ class SilenceDetector:
         if not any(space.rule.stride_reach for space in self._lanes[side].space_list):
             since_ns = first_ns
         to_ns = None if frame is None else until_ns
-        self._add("one-way", side, (since_ns, None), (to_ns, frame), ("asked", len(asked)))
+        since = since_ns, self._question_frame(side, since_ns)
+        self._add("one-way", side, since, (to_ns, frame), ("asked", len(asked)))
+
+    def _question_frame(self, side: int, time_ns: int) -> int | None:
+        """Return the frame of an unanswered question; None if it is a copy, or unknown."""
+        lane = self._lanes[side]
+        for space in lane.space_list:
+            unit = space.store.outstanding.first
+            while unit is not None:
+                if unit.first_ns == time_ns:
+                    return int(unit.frame)
+                unit = unit.after
+        known = [asked for track in lane.probes.values() for asked in track.unanswered()]
+        if self.stream is not None:
+            known += [(sent.first_ns, sent.frame) for sent in self.stream.halves[side].outstanding]
+        return dict(known).get(time_ns)
 
     def _without_lost_answers(self, side: int, asked: list[int]) -> list[int]:
         """Return the questions of a side whose answers were not lost on the way here: when they
@@ -405,7 +420,7 @@ class SilenceDetector:
         for track in lane.probes.values():
             # A peer that has never answered may not know this kind of probe.
             if track.answered:
-                times.extend(track.unanswered())
+                times.extend([time_ns for time_ns, _ in track.unanswered()])
         if self.stream is not None:
             half = self.stream.halves[side]
             for segment in half.outstanding:
