@@ -396,6 +396,20 @@ def test_a_side_that_was_acknowledged_before_it_was_heard_had_not_stopped(
     assert (cause.what, cause.confidence) != ("silence", "certain")
 
 
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [("knet/udp_rmn_over_32767", 1), ("teeworlds/tw07_big_snap", 0), ("eoudp/late_clean", 0)],
+)
+def test_what_was_sent_before_a_side_was_heard_may_have_been_acknowledged(
+    name: str, side: int
+) -> None:
+    whole, report = begun_late(name, side)
+    known = {(one.space, one.direction): one.unacked for one in whole.spaces}
+    for space in report.spaces:
+        if space.direction != side:
+            assert space.unacked <= known[space.space, space.direction]
+
+
 def test_a_single_jump_of_the_numbers_is_no_loss_on_the_way() -> None:
     """Forged numbers left 59 out; without the client's answers, it seemed to be far away."""
     frames = frames_of(CAPTURES / "riptide" / "udp_main_malformed.pcap")

@@ -89,7 +89,7 @@ class SilenceDetector:
     """The silences and one-way spans of one connection."""
 
     __slots__ = (
-        "_findings", "_lanes", "_lifetime", "_over_tcp", "_pauses", "_request_ns", "_requests",
+        "_findings", "_lanes", "_lifetime", "_over_tcp", "_pauses", "_requests", "request_ns",
         "spans", "stream",
     )  # fmt: skip
 
@@ -108,7 +108,7 @@ class SilenceDetector:
         """(side, time and frame before, time and frame after) of pauses that neither a timer nor a
         question makes a silence.
         """
-        self._request_ns = 0
+        self.request_ns = 0
         """When a side last asked to begin; 0 = never."""
         self._requests = 0
         """How often it asked again although it had been answered."""
@@ -188,16 +188,16 @@ class SilenceDetector:
 
     def handshake_request(self, side: int, time_ns: int) -> None:
         """Process a side's request to begin."""
-        if 0 < self._request_ns < self._lanes[1 - side].last_ns:
+        if 0 < self.request_ns < self._lanes[1 - side].last_ns:
             self._requests += 1
-        self._request_ns = time_ns
+        self.request_ns = time_ns
 
     def _only_asked_to_begin(self, side: int) -> bool:
         """Return whether a side did nothing but ask to begin, although it was answered. Then a
         one-way span is added: the answers did not reach it, and it was not silent in between.
         """
         lane, lifetime = self._lanes[side], self._lifetime
-        asked_ns = self._request_ns - lifetime.first_ns
+        asked_ns = self.request_ns - lifetime.first_ns
         if self._requests < MIN_REQUESTS or asked_ns <= ACTIVE_ANSWER_NS:
             return False
         # Up to two more datagrams may be a goodbye.
