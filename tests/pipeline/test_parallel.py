@@ -59,6 +59,9 @@ def test_the_answer_is_that_of_one_process(mixed: Path, count: int) -> None:
     assert many.protocols == one.protocols
     assert many.other_datagrams == one.other_datagrams
     assert sorted(map(repr, many.anomalies)) == sorted(map(repr, one.anomalies))
+    # A second pass searches it by halves.
+    assert list(many.begins) == list(one.begins) == sorted(one.begins)
+    assert len(one.begins) >= len(one.connections)
 
 
 def test_a_fault_that_only_another_process_meets_is_told(

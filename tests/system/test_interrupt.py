@@ -33,6 +33,17 @@ def test_a_signal_is_seen_where_it_is_looked_for(number: int) -> None:
     assert interrupt.status() == 128 + number
 
 
+def test_nothing_is_raised_where_a_signal_arrives() -> None:
+    """That may be in the middle of a line, or in compiled arithmetic."""
+    for number in interrupt.SIGNALS:
+        try:
+            signal.raise_signal(number)
+        except KeyboardInterrupt:
+            pytest.fail("the handler raised")
+        interrupt.uninstall()
+        interrupt.install()
+
+
 def test_the_second_one_does_not_wait() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     with pytest.raises(KeyboardInterrupt):
