@@ -51,6 +51,22 @@ def test_a_command_runs_nothing_of_its_folder(
         assert run.returncode == 0, run.stderr.decode()
 
 
+@pytest.mark.parametrize("name", ["HOME", "XDG_CACHE_HOME"])
+def test_a_relative_home_is_not_read(name: str, folder: HostileFolder) -> None:
+    """Scapy keeps pickled tables there."""
+    environ = {key: text for key, text in folder.environ.items() if key != "XDG_CACHE_HOME"}
+    cache = folder.path / ("scapy" if name == "XDG_CACHE_HOME" else ".cache/scapy")
+    cache.mkdir(parents=True)
+    (cache / "manufdb.pickle").write_text("forged")
+    run = subprocess.run(
+        [sys.executable, "-m", "netdissect", "decode", "riptide", "02"],
+        cwd=folder.path, env={**environ, name: "."}, capture_output=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert run.stdout
+    assert (cache / "manufdb.pickle").read_text() == "forged"
+    assert list(cache.iterdir()) == [cache / "manufdb.pickle"]
+
+
 def test_a_shell_asks_for_completion_and_none_is_run(folder: HostileFolder) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "netdissect"], cwd=folder.path, capture_output=True, timeout=60,

@@ -311,12 +311,19 @@ def cli(debug: bool) -> None:
     del debug  # read by Group.main from the words, so that it also covers failures of the parser
 
 
+_HOMES = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")
+"""Variables with a folder of the user's files. A relative one may have been filled by others."""
+
+
 def main() -> None:
     """Run netdissect as a program."""
     # Records hold no reference cycles. Frequent collections would cost a tenth of the run time,
     # and so would the final one at exit.
     gc.set_threshold(1_000_000, 50, 50)
     atexit.register(gc.freeze)
+    for name in _HOMES:
+        if not os.path.isabs(os.environ.get(name, "/")):  # noqa: PTH117 - without loading pathlib
+            del os.environ[name]  # else Scapy would unpickle its cache from the current folder
     if sys.stdin is None:  # closed by the caller (`<&-`)
         sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - for the whole run
     for name, kind in (("stdout", io.TextIOWrapper), ("stderr", LenientText)):
