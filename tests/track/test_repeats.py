@@ -223,12 +223,13 @@ def test_bound_of_what_was_held_back(monkeypatch) -> None:
     assert made.context.findings.limits() == {"MAX_HELD": 1}
 
 
-def test_a_relay_without_delay_that_loses_datagrams_copies_them_too() -> None:
+def test_a_relay_without_delay_that_loses_datagrams_may_copy_them_too() -> None:
+    """And its sender, whose round trip is as short, may have sent them twice at once."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
     made.repeats.set_vantage(sender_near=True, receiver_near=True)
     for at_ms, wire in ((0, 1), (1, 1), (10, 3), (20, 2), (30, 4), (31, 4), (38, 4)):
         send(made, wire, at_ms)
-    assert (made.repeats.retransmissions, made.repeats.duplicates) == (2, 1)
+    assert verdicts(made) == [None, None, False]
 
 
 @pytest.mark.parametrize("close", [False, True])

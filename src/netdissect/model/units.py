@@ -26,7 +26,9 @@ class CopyGaps(NamedTuple):
     proven_ns: int = 0
     """The longest gap of a copy that only the network can have made; 0 = there was none."""
     copied: bool = False
-    """Whether the network copied questions that nobody sends twice, or their answers."""
+    """Whether there is a network that may copy, however short it is: it copied questions that
+    nobody sends twice, or their answers, left units out or changed their order.
+    """
 
 
 NO_GAPS: Final = (CopyGaps(), CopyGaps())

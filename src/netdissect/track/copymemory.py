@@ -75,10 +75,12 @@ class EarlyCopy:
         self.copy: Copy | None = None
         self.record: UnitRecord | None = None
 
-    def verdict_near(self, context: SpaceContext, *, too_soon: bool) -> bool | None:
-        """Return the verdict next to the sender, where only a network without delay copies."""
-        if too_soon or self.released or self.gap_class != WITHIN_GUARD:
-            return too_soon and not self.released
+    def verdict_near(self, context: SpaceContext) -> bool | None:
+        """Return the verdict next to the sender, where only a network without delay copies, and
+        brings retransmissions as soon as its copies.
+        """
+        if self.released or self.gap_class != WITHIN_GUARD:
+            return False
         delayless = context.receiver_near is True and context.far_guard_ns > 0
         copied = delayless and context.findings.gaps_of(context.direction).copied
         return None if copied else False

@@ -290,6 +290,10 @@ class Repeats:
         """Find the gaps that only the network's copies have, now that all copies are known."""
         context, memory = self._context, self._memory
         gaps = context.findings.gaps_of(context.direction)
+        if self._numbers.disorder and not (gaps.copied or context.findings.misses):
+            # Next to both sides there may still be a network: a relay without delay.
+            gaps = gaps._replace(copied=True)
+            context.findings.learn_gaps(context.direction, gaps)
         if memory is None or (context.sender_near and not gaps.copied):
             return
         if self._requests is not None or context.sender_near:
@@ -343,10 +347,12 @@ class Repeats:
             # Next to the sender alone, the network has not made any copy.
             by_sender = context.beside_sender if early.counted else context.sender_near
             return False if by_sender else early.made
-        too_soon = self._too_soon_here(early.gap_class)
-        released = early.released and too_soon
         if context.sender_near:
-            return early.verdict_near(context, too_soon=too_soon)
+            return early.verdict_near(context)
+        too_soon = early.gap_class == WITHIN_GUARD or (
+            early.gap_class == WITHIN_FAR_GUARD and context.receiver_near is True
+        )
+        released = early.released and too_soon
         gaps = context.findings.gaps_of(context.direction)
         if early.asked:
             # The network copies other datagrams as well, and those show how late its copies come.
@@ -359,21 +365,6 @@ class Repeats:
         if released:
             return None if common else False
         return True if common or (too_soon and not (gaps.doubted or early.held)) else None
-
-    def _too_soon_here(self, gap_class: int) -> bool:
-        """Return whether the gap is too short for a retransmission, seen from this vantage.
-
-        Next to both sides there may still be a network, such as a relay without delay. It shows in
-        disorder; only then can a copy seen there be the network's.
-        """
-        context = self._context
-        if not context.sender_near:
-            return gap_class == WITHIN_GUARD or (
-                gap_class == WITHIN_FAR_GUARD and context.receiver_near is True
-            )
-        if not context.receiver_near or not context.far_guard_ns or gap_class != WITHIN_GUARD:
-            return False
-        return self._numbers.disorder > 0 and not context.findings.misses
 
     # -- delays ------------------------------------------------------------------------------------
 
