@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,12 +12,15 @@ from scapy.layers.l2 import ARP, Ether
 from scapy.packet import Packet
 
 import console_docs
+from netdissect import lookup
 from netdissect.capture import open_capture
 from netdissect.capture.blocks import PACKET, BlockReader
 from netdissect.cli import cli
 from netdissect.edit import notes
 from netdissect.edit.plain import options
-from netdissect.model.records import FrameNote
+from netdissect.model.records import DatagramRecord, FrameNote
+from netdissect.pipeline.observer import Datagram
+from netdissect.pipeline.records import Records
 from packetbuild import pcap_file
 
 CAPTURES = console_docs.ROOT / "captures"
@@ -125,7 +129,31 @@ def test_the_comments_of_a_frame_are_bounded(
     target = tmp_path / "noted.pcapng"
     with BlockReader(RIPTIDE) as reader:
         notes.annotate(reader, target, iter([FrameNote(2, f"<{at}>") for at in range(9)]))
-    assert comments_of(target)[1] == "<0> / <1> / ..."
+    assert comments_of(target)[1] == f"<0> / <1> / {notes._FURTHER}"
+
+
+def test_records_beyond_the_bound_are_not_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A segment that fills a gap completes any number of messages; nothing else changes."""
+    source = CAPTURES / "netplay" / "bin1_coalesced__client_leg.pcap"
+    usual = comments(source, tmp_path)
+    made: list[int] = []
+    each = Records.record_of
+
+    def counted(records: Records, item: Datagram) -> DatagramRecord:
+        made.append(item.frame)
+        return each(records, item)
+
+    if lookup.hot_path() != "compiled":
+        monkeypatch.setattr(Records, "record_of", counted)
+    monkeypatch.setattr(notes, "MAX_COMMENTS", 1)
+    bounded = comments(source, tmp_path)
+    assert max(Counter(made).values(), default=2) == 2
+    assert any(notes._FURTHER in text for text in bounded)
+    for text, full in zip(bounded, usual, strict=True):
+        first, *more = full.split(" / ")
+        assert text == (f"{first} / {notes._FURTHER}" if more else first)
 
 
 def test_a_datagram_has_the_comment_of_its_record_alone(tmp_path: Path) -> None:

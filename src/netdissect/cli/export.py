@@ -153,9 +153,11 @@ def _first_look(session: Session) -> Reports:
 
 
 def _notes(session: Session, *, secrets: bool) -> Iterator[FrameNote]:
+    from netdissect.edit.notes import MAX_COMMENTS  # noqa: PLC0415
     from netdissect.pipeline.passwords import mask_passwords  # noqa: PLC0415
     from netdissect.render.read import frame_notes  # noqa: PLC0415
 
+    session.most = MAX_COMMENTS + 1
     records = session.records()
     return frame_notes(records if secrets else map(mask_passwords, records))
 

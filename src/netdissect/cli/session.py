@@ -163,6 +163,8 @@ class Session(Closing):
         self.reports = Reports()
         self.anomalies: list[Anomaly] = []
         self.limits_hit: dict[str, int] = {}
+        self.most: int | None = None
+        """See `Records`."""
         self.needs: frozenset[str | None] | None = None
         """`Filter.needs` of the filter that all records pass; None = every record is needed."""
         self.only: frozenset[int] | None = None
@@ -360,7 +362,7 @@ class Session(Closing):
         from netdissect.pipeline.iterate import iter_both  # noqa: PLC0415
 
         records = self.record_maker()
-        records.needs, records.skip = self.needs, skip
+        records.needs, records.most, records.skip = self.needs, self.most, skip
         found = Anomalies()
         options = self.choices.options(
             on_anomaly=found.take if self.keeps_anomalies else None,

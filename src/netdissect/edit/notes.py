@@ -39,6 +39,7 @@ MAX_STREAMS = 4096
 """TCP directions whose connection is remembered; the one used longest ago is forgotten."""
 MAX_NAMES = 1000
 """Names that are written."""
+_FURTHER = "... (and further messages, which have no comment)"
 _IPV4, _IPV6 = 1, 2
 
 
@@ -182,7 +183,7 @@ class _Upcoming:
                 texts = self._texts.setdefault(note.frame, [])
                 if len(texts) <= MAX_COMMENTS:
                     more = len(texts) == MAX_COMMENTS
-                    texts.append("..." if more else note.text[:MAX_COMMENT_OCTETS])
+                    texts.append(_FURTHER if more else note.text[:MAX_COMMENT_OCTETS])
                     self._held += 1
             for stream, whose in note.streams:
                 self._streams[stream] = whose

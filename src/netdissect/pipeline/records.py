@@ -106,6 +106,16 @@ class Records:
         """Only datagrams with a copy of one of these kinds are needed (None in it = of any kind);
         None = all datagrams are. Used only if `lazy`.
         """
+        self.most: int | None = None
+        """Records of one frame at most; None = any number. A segment of a stream that fills a gap
+        may complete hundreds of thousands of messages.
+        """
+        self._newest: Datagram | None = None
+        """The newest datagram of the queue; this and the next two are for `most` alone."""
+        self._in_frame = 0
+        """How many datagrams its frame has completed."""
+        self._parts: set[int] = set()
+        """The frames of these that `_newest` lists."""
         self.skip = (0, 0)
         """Records that were shown early: (frame, n) = all of earlier frames, and n of this one."""
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
@@ -141,6 +151,8 @@ class Records:
             item.findings = tuple(mine)
             self._findings.clear()
         item.follows = self._follows(item)
+        if self.most is not None and self._is_beyond(item):
+            return
         needs = self.held.needs
         if needs is not None and not _may_matter(item, needs):
             # It only keeps its place in the order.
@@ -148,6 +160,24 @@ class Records:
         self.held.add(item)
         if not self.held.live:
             item.release_events()
+
+    def _is_beyond(self, item: Datagram) -> bool:
+        """Return whether a frame has `most` records before this one. The last of them then names
+        the frames that have part in this one, too.
+        """
+        newest = self._newest
+        if newest is None or newest.frame != item.frame:
+            self._in_frame = 0
+            self._parts.clear()
+        self._in_frame += 1
+        if newest is None or self.most is None or self._in_frame <= self.most or item.follows:
+            self._newest = item
+            self._parts.update(item.frames)
+            return False
+        more = tuple(frame for frame in item.frames if frame not in self._parts)
+        self._parts.update(more)
+        newest.frames += more
+        return True
 
     def _follows(self, item: Datagram) -> bool:
         """Return whether the inspector of a datagram's connection has to see it."""
