@@ -160,8 +160,9 @@ def read_share(
     the bounds apply to this share alone if it is `bounded`.
     """
     mine, servers = share_of(*share), Servers(weak=False)
-    shares = 1 if bounded else share[1]
-    part = _taken(reader, options, mine, servers, wanted=wanted, shares=shares)
+    # All shares may be merged in one process, so that it gets no more findings than one share.
+    shares, lists = (1, share[1]) if bounded else (share[1], 1)
+    part = _taken(reader, options, mine, servers, wanted=wanted, shares=shares, lists=lists)
     part.apart = False
     return part
 
@@ -174,9 +175,10 @@ def _taken(
     *,
     wanted: bool,
     shares: int = 1,
+    lists: int = 1,
 ) -> ShareResult:
     """Return the result for the packets that a decapsulator does not leave out."""
-    anomalies = Anomalies()
+    anomalies = Anomalies(lists)
     told = replace(options, on_anomaly=anomalies.take if wanted else None)
     pipeline = Pipeline(told, servers=servers, shares=shares)
     with rare_collections():

@@ -22,6 +22,7 @@ from netdissect.model.errors import AccessError, NetdissectError
 from netdissect.model.survey import Outcome
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.shares import shares_for, split
+from netdissect.survey.slim import do_without_pandas
 from netdissect.survey.sources import Source, is_remote
 from netdissect.survey.work import Plan, survey_many, survey_one
 from netdissect.system import sandbox
@@ -83,8 +84,8 @@ def survey(
         for attempt in range(MAX_ATTEMPTS):
             try:
                 with _client(scheduler, workers, _PATIENCE[attempt > 0]) as client:
-                    if confine:
-                        client.register_worker_callbacks(_confine)
+                    if scheduler is None:
+                        client.register_worker_callbacks(_confine if confine else _slim)
                     if on_dashboard is not None:
                         on_dashboard(str(client.dashboard_link))
                     captures = list(remaining.values())
@@ -120,8 +121,14 @@ def _counted_once(outcome: Outcome, read: set[str]) -> Outcome:
     return outcome
 
 
+def _slim(dask_worker: Any) -> None:
+    """Make a worker of our own smaller."""
+    dask_worker.executors["default"].submit(do_without_pandas).result()
+
+
 def _confine(dask_worker: Any) -> None:
     """Drop the privileges of a worker's reading thread; another one talks to the scheduler."""
+    _slim(dask_worker)
     sandbox.permit()
     dask_worker.executors["default"].submit(sandbox.confine).result()
 

@@ -32,6 +32,7 @@ from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.spreading import COUNTS
 from netdissect.survey.dataset import Dataset, Drafts, Staged
+from netdissect.survey.slim import free_memory
 from netdissect.survey.sources import Source, local_copy
 from netdissect.survey.work import (
     Partitions,
@@ -78,18 +79,27 @@ class _Task:
         return Dataset(self.plan.dataset).staging / f"{self.key}-{digest[:8]}"
 
     def part(self, index: int) -> Path:
-        """Return the file with the result of `_read` for a share."""
+        """Return the file with the result of `_read` for a share, but for the reports."""
         return self.folder / f"part-{index}"
 
-    def write(self, file: Path, *values: Any, reports: Reports | None = None) -> None:
+    def reports(self, index: int) -> Path:
+        """Return the file with the reports of a share."""
+        return self.folder / f"reports-{index}"
+
+    def findings(self, index: int) -> Path:
+        """Return the file with the findings about the connections of a share."""
+        return self.folder / f"findings-{index}"
+
+    def write(self, file: Path, write: Callable[[IO[bytes]], None]) -> None:
         """Write a file, which appears when it is complete."""
         draft = file.with_suffix(f".{uuid4().hex}")  # another worker may write the same file
         with draft.open("wb") as out:
-            for value in values:
-                pickle.dump(value, out, pickle.HIGHEST_PROTOCOL)
-            if reports is not None:
-                reports.store.send(out)
+            write(out)
         draft.replace(file)
+
+    def dump(self, file: Path, value: object) -> None:
+        """Write a file with one value."""
+        self.write(file, lambda out: pickle.dump(value, out, pickle.HIGHEST_PROTOCOL))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +107,7 @@ class _Merged:
     """What all shares together show."""
 
     found: Analysis
-    """Without reports."""
+    """Without reports, and without the findings about connections."""
     numbers: list[array[int]]
     """Per share: the final numbers of its connections."""
     elsewhere: parallel.UnclaimedFlows | None
@@ -165,30 +175,27 @@ def _read(work: _Task | Outcome, index: int) -> None:
     with pinned_files(work.files), open_capture(work.source.path) as reader:
         share, options = (index, work.count), work.plan.options()
         part = parallel.read_share(reader, options, share, bounded=work.large)
+    free_memory()  # a pipeline is full of cycles, and would stay while the next share is read
     _keep(work, index, part)
 
 
 def _keep(work: _Task, index: int, part: parallel.ShareResult) -> None:
     with part.analysis.connections as reports:
         part.analysis.connections = Reports()
-        work.write(work.part(index), part, reports=reports)
+        work.write(work.reports(index), reports.store.send)
+        work.dump(work.part(index), part)
 
 
-def _opened(work: _Task, index: int) -> tuple[IO[bytes], parallel.ShareResult]:
-    file = work.part(index).open("rb")
+def _loaded(file: Path) -> Any:
     # The bytes come from our own workers; whoever can write there controls the dataset anyway.
-    return file, pickle.load(file)  # noqa: S301
+    return pickle.loads(file.read_bytes())  # noqa: S301
 
 
 def _merge(work: _Task | Outcome, _parts: Sequence[None]) -> None:
     """Merge the results of all shares, except their reports."""
     if isinstance(work, Outcome):
         return
-    parts = []
-    for index in range(work.count):
-        file, part = _opened(work, index)
-        file.close()
-        parts.append(part)
+    parts: list[parallel.ShareResult] = [_loaded(work.part(index)) for index in range(work.count)]
     options = work.plan.options()
     elsewhere = parallel.UnclaimedFlows.of(parts)
     if elsewhere is not None:
@@ -200,15 +207,21 @@ def _merge(work: _Task | Outcome, _parts: Sequence[None]) -> None:
         else:
             _keep(work, work.count, parts[-1])
     if not work.large and parallel.beyond_bounds(parts):
-        work.write(work.folder / "merged", None)
+        work.dump(work.folder / "merged", None)
         return
     found, numbers = parallel.merged(parts, options)
-    work.write(work.folder / "merged", _Merged(found, numbers, elsewhere))
+    # Not a set of all numbers: there may be millions of connections, but few have findings.
+    named = {each.connection for each in found.anomalies}
+    for index, those in enumerate(numbers):
+        mine = named.intersection(those)
+        work.dump(work.findings(index), [it for it in found.anomalies if it.connection in mine])
+    found.anomalies = [each for each in found.anomalies if each.connection is None]
+    work.dump(work.folder / "merged", _Merged(found, numbers, elsewhere))
 
 
 def _merged(work: _Task) -> _Merged | None:
     """Return the merged results; None if one worker has to read the capture."""
-    merged: _Merged | None = pickle.loads((work.folder / "merged").read_bytes())  # noqa: S301 - as above
+    merged: _Merged | None = _loaded(work.folder / "merged")
     return merged
 
 
@@ -220,25 +233,20 @@ def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
     merged, plan = _merged(work), work.plan
     if merged is None or (index == work.count and merged.elsewhere is None):
         return result
-    file, _ = _opened(work, index)
     numbers = merged.numbers[index]
     reports = Reports()
-    with file, reports, Staged(Dataset(plan.dataset), work.key, index, work.folder) as staged:
+    staging = Staged(Dataset(plan.dataset), work.key, index, work.folder)
+    with work.reports(index).open("rb") as file, reports, staging as staged:
         reports.store.receive(file, numbers)
         # The connections of other shares show what happened to clients and servers of this one.
         for other, of_others in enumerate(merged.numbers):
             if other != index:
-                theirs, _ = _opened(work, other)
-                with theirs:
+                with work.reports(other).open("rb") as theirs:
                     reports.store.learn(theirs, of_others)
         partitions = connection_rows(reports, staged)
-        # Not a set of all numbers: there may be millions of connections, but few have findings.
-        mine = {each.connection for each in merged.found.anomalies}.intersection(numbers)
-        of_mine = (each for each in merged.found.anomalies if each.connection in mine)
-        findings(of_mine, staged, partitions)
-        # They are written: free the memory.
-        merged.found.anomalies.clear()
+        findings(_loaded(work.findings(index)), staged, partitions)
         staged.end_files()
+        free_memory()
         spans = Spans(plan.span_ns, merged.found.info.first_time_ns, reports)
         options = with_placements(plan.options(), merged.found, reports)
         options = replace(options, on_report=None if plan.units else spans.over)
@@ -277,8 +285,7 @@ def _finish(work: _Task | Outcome, _merging: None, results: Sequence[_Result]) -
             spans.table(protocol).add(sums)
     with Staged(dataset, work.key, folder=work.folder) as staged:
         staged.beyond_days = sum(each.beyond_days for each in results)
-        of_capture = (each for each in found.anomalies if each.connection is None)
-        findings(of_capture, staged, Partitions())
+        findings(found.anomalies, staged, Partitions())
         connections = sum(each.connections for each in results)
         outcome = conclude(
             work.source, found, spans, staged, connections, [each.drafts for each in results]
