@@ -4,9 +4,10 @@ import errno
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from io import BytesIO
+from math import inf
 from pathlib import Path
 from threading import Event
 
@@ -311,6 +312,30 @@ def test_a_filter_finds_what_was_listed_late(strange: Path) -> None:
     browser.filter("frame.number < 6")
     wait(browser, "5 datagrams match")
     assert [browser.index.frames[row] for row in browser.packets.chosen or ()] == [1, 2, 3, 4, 5]
+
+
+def test_reading_leaves_the_processor_to_the_screen_within_the_units_of_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+    most = 0
+    take = FileBackend._take
+
+    def counted(backend: FileBackend, items: Iterable[object]) -> None:
+        nonlocal most
+        before, units = len(pauses), list(items)
+        if backend.loaded.share != 1:  # not the rest after the last packet
+            most = max(most, len(units))
+            assert len(pauses) - before >= len(units) // 64
+        take(backend, units)
+
+    monkeypatch.setattr(FileBackend, "_take", counted)
+    monkeypatch.setattr("netdissect.cli.file_backend.time.sleep", pauses.append)
+    backend = FileBackend(str(LOSSY), Choices())
+    backend.loaded.yield_until = inf
+    backend.read()
+    assert most > 64
+    backend.index.close()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from netdissect.browse.backend import Entry, Loaded
 from netdissect.cli.errors import EXIT
@@ -29,7 +29,6 @@ from netdissect.system import interrupt
 
 if TYPE_CHECKING:
     from netdissect.capture.blocks import Block, BlockReader
-    from netdissect.model.packets import Packet
     from netdissect.pipeline import Analysis, Pipeline
     from netdissect.pipeline.reports import Reports
 
@@ -45,11 +44,15 @@ file, both together would take too much memory.
 MAX_EXAMPLES = 20_000
 """Findings whose text is kept; for the others, the count and the frames are kept."""
 _SLICE = 64
-"""Packets between two checks of the clock."""
+"""Packets, or units, after which reading checks whether a key was pressed."""
 _WAIT_S = 0.05
 """Interval at which a filter checks whether the file has been read."""
-_YIELD_S = 0.012
-"""Seconds that reading pauses for the thread of the screen after a key press."""
+_YIELD_S = 0.05
+"""Seconds that reading pauses for the thread of the screen after a key press: the time in which a
+key is answered. While a key is held down, reading goes on in between.
+"""
+
+_Item = TypeVar("_Item")
 
 
 class FileBackend:
@@ -122,10 +125,11 @@ class FileBackend:
                 if self._halted.is_set():
                     break
                 loaded.first_ns = session.first_ns or 0
-                self._feed(pipeline, packets)
+                for packet in self._yielding(packets):
+                    pipeline.feed(packet)
                 # Rows from the oldest packet of an unrecognised flow on may still change.
                 index.list_until(pipeline.oldest_sampled)
-                self._take(index.recorder.settled(pipeline.now_ns))
+                self._take(self._yielding(index.recorder.settled(pipeline.now_ns)))
                 done, size = reader.progress()
                 loaded.share = done / size if size else None
             if self._size:
@@ -142,11 +146,12 @@ class FileBackend:
                 self._first_pass = Analysis(reader.info, pipeline.reports, begins, late)
             self._conclude(pipeline, pipeline.reports)
 
-    def _feed(self, pipeline: Pipeline, packets: Iterable[Packet]) -> None:
-        for count, packet in enumerate(packets):
-            pipeline.feed(packet)
+    def _yielding(self, items: Iterable[_Item]) -> Iterator[_Item]:
+        """Yield items, but after a key press leave the processor to the screen."""
+        for count, item in enumerate(items):
+            yield item
             if not count % _SLICE and time.monotonic() < self.loaded.yield_until:
-                time.sleep(_YIELD_S)  # a key was pressed: answer it first
+                time.sleep(_YIELD_S)
 
     def _conclude(self, pipeline: Pipeline, reports: Reports) -> None:
         """Publish what is known only when the whole capture has been read."""
