@@ -314,6 +314,14 @@ def test_a_filter_finds_what_was_listed_late(strange: Path) -> None:
     assert [browser.index.frames[row] for row in browser.packets.chosen or ()] == [1, 2, 3, 4, 5]
 
 
+def test_a_short_explanation_fills_a_low_screen(tmp_path: Path) -> None:
+    """It left room below, and a verdict was looked for there."""
+    (tmp_path / "empty.pcap").write_bytes(LOSSY.read_bytes()[:24])
+    browser = opened(tmp_path / "empty.pcap")
+    keys(browser, "e")
+    assert "matches a known protocol" in screen(browser, 200, 12)
+
+
 def test_reading_leaves_the_processor_to_the_screen_within_the_units_of_a_batch(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

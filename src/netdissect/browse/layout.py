@@ -133,7 +133,7 @@ def shown(browser: Browser, width: int, height: int) -> list[tuple[Pane, int, bo
     small = width < _ONE_PANE[0] or height < _ONE_PANE[1] - 3
     if browser.full or small or len(panes) == 1:
         upper = len(panes[0]) + len(panes[0].head(width))
-        if browser.view == CONNECTIONS and browser.pane is panes[0] and small and (
+        if browser.view == CONNECTIONS and len(panes) > 1 and browser.pane is panes[0] and (
             height - upper >= _LEAST_LOWER and not browser.full):  # fmt: skip
             return [(panes[0], upper, False), (panes[1], height - upper, True)]
         return [(browser.pane, height, False)]
