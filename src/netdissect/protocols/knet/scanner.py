@@ -162,7 +162,7 @@ class KnetScanner(Scanner):
         self._ready = self._identifying or phase == _OPEN
         self._knows_first = state is not None and state.first_checksum is not None
         self._connect = None if state is None or self._direction else state.connect
-        self._undecided = state is not None and state.unproven
+        self._undecided = dialect == LEGACY and state is not None and state.unproven
 
     def _check(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
         self, payload: bytes, position: i64, size: i64
