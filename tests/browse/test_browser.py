@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import time
+from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from io import BytesIO
@@ -312,6 +313,20 @@ def test_a_filter_finds_what_was_listed_late(strange: Path) -> None:
     browser.filter("frame.number < 6")
     wait(browser, "5 datagrams match")
     assert [browser.index.frames[row] for row in browser.packets.chosen or ()] == [1, 2, 3, 4, 5]
+
+
+def test_a_search_in_the_background_survives_a_filter_that_changes_the_list() -> None:
+    """It asks for the row of the cursor at any time."""
+    browser = opened()
+
+    class Changing(list[int]):
+        def __len__(self) -> int:
+            browser.packets.chosen = array("I", [1])
+            return super().__len__()
+
+    browser.packets.cursor, browser.packets.chosen = 2, Changing([1, 2, 3])
+    assert browser.packets.row() == 3
+    assert browser.packets.row() is None
 
 
 def test_a_short_explanation_fills_a_low_screen(tmp_path: Path) -> None:

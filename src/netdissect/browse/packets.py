@@ -89,10 +89,7 @@ class Packets(Pane):
         """How many lines there were when `follow` was last called."""
 
     def __len__(self) -> int:
-        if self.chosen is not None:
-            return len(self.chosen)
-        rows = self.index.rows if self.paused is None else self.paused
-        return max(0, rows - self.first)
+        return len(self.rows())
 
     def follow(self) -> None:
         """Move the cursor to the newest line if it was on the newest one before."""
@@ -103,13 +100,16 @@ class Packets(Pane):
     def row(self, number: int | None = None) -> int | None:
         """Return the row of the index that a line shows, by default the line of the cursor."""
         number = self.cursor if number is None else number
-        if not 0 <= number < len(self):
-            return None
-        return self.first + number if self.chosen is None else self.chosen[number]
+        rows = self.rows()
+        return rows[number] if 0 <= number < len(rows) else None
 
     def rows(self) -> Sequence[int]:
         """Return all rows that are shown, without those that came during a pause."""
-        return range(self.first, self.first + len(self)) if self.chosen is None else self.chosen
+        # Once each: a search in the background calls this while the screen changes them.
+        chosen, paused = self.chosen, self.paused
+        if chosen is not None:
+            return chosen
+        return range(self.first, self.index.rows if paused is None else paused)
 
     def place(self, row: int) -> int:
         """Return the line of a row, or of the next row that is shown."""
