@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import zlib
 from ipaddress import ip_address
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -37,7 +38,9 @@ import twocaptures
 from netdissect.capture import open_capture
 from netdissect.edit.pseudonyms import Pseudonyms
 from netdissect.pipeline.iterate import iter_records
+from netdissect.pipeline.privacy import _start_of
 from netdissect.pipeline.privacy_parts import rewritten
+from netdissect.protocols.netplay.privacy import PACKERS
 from netdissect.wire.teeworlds_snapshots import pack_string, read_delta, unpack_string
 from netdissect.wire.varint import TEEWORLDS
 from packetbuild import (
@@ -100,6 +103,40 @@ def check(source: Path, key: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", SAMPLE, ids=lambda path: path.stem)
 def test_the_analysis_is_the_same(source: Path, key: Path, tmp_path: Path) -> None:
     check(source, key, tmp_path)
+
+
+def test_a_text_that_is_not_all_utf8_keeps_its_length() -> None:
+    """The length of 34 looks like a quotation mark, and was overwritten with the text."""
+    assert _start_of("message \ufffda\x12JN", b"\0\x22message \xb2a\x12JN") == 2
+    assert _start_of("another", b"\0\x22message") == 0
+
+
+@pytest.mark.parametrize(
+    ("rest", "room"),
+    [(b"\x07", 0), (b"\x07", 1), (b"\x07", 2), (b"\0\xff\xff\0\0", 0)],
+    ids=["damaged", "damaged, 1", "damaged, 2", "cut off"],
+)
+def test_a_damaged_stream_fails_behind_its_new_content(rest: bytes, room: int) -> None:
+    def content(stream: bytes) -> tuple[bytes, bool]:
+        opener, found = zlib.decompressobj(-15), b""
+        try:
+            for octet in stream[2:]:
+                found += opener.decompress(bytes([octet]))
+        except zlib.error:
+            return found, False
+        return found, not opener.eof
+
+    old, new = b"\0\5lossy\0\x22message 139", b"\0\5QweRt\0\x22VjwWAmn 780"
+    coder = zlib.compressobj(6, zlib.DEFLATED, -15, 9, zlib.Z_FIXED)
+    body = bytearray(coder.compress(old) + coder.flush())
+    body[0] &= 0xFE
+    body[-1] |= 0xE0 if rest == b"\x07" else 0  # three bits are unused
+    packed = b"\x78\xda" + bytes(body) + (b"" if rest == b"\x07" else rest[1:]) + b"\xff" * room
+    assert content(packed)[0] == old
+    done = PACKERS["decompressed"](packed, old, new)
+    assert done is not None
+    assert len(done) == len(packed)
+    assert content(done) == (new, content(packed)[1])
 
 
 def test_text_that_must_compress_better_keeps_its_characters_whole() -> None:

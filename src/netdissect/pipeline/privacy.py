@@ -40,6 +40,8 @@ _HALF = re.compile(rb"(\\u[dD][89a-fA-F][0-9a-fA-F]{2})")
 """Half of a surrogate pair in JSON. It is kept, because a finding may be about it."""
 _TRIES = 100
 """Replacements of the name of a member that are tried until one is not used yet."""
+_LENGTH_OCTETS = 8
+"""Bytes of the length before a text at most."""
 _ADDRESS_OCTETS = 16
 """Length of an IPv6 address, bytes."""
 _Edit = tuple[int, int, bytes]
@@ -215,7 +217,8 @@ class Rewriter:
         value = node.value.encode("utf-8", "surrogateescape")
         at = octets.rfind(value) if value else -1
         if at < 0:
-            new = _RUN.sub(self._run, octets)
+            at = _start_of(node.value, octets)
+            new = octets[:at] + self._text(octets[at:]) if at else _RUN.sub(self._run, octets)
         else:
             new = octets[:at] + self._text(value) + octets[at + len(value) :]
         self._edit(node.buffer, node.bit_offset, node.bit_length, new)
@@ -277,6 +280,14 @@ class Rewriter:
         """Overwrite a string in JSON."""
         parts = _HALF.split(octets)
         return b"".join(part if at & 1 else self._text(part) for at, part in enumerate(parts))
+
+
+def _start_of(value: str, octets: bytes) -> int:
+    """Return where a text begins that is not all UTF-8, behind its length; 0 if it is not found."""
+    for at in range(1, _LENGTH_OCTETS + 1):
+        if octets[at:].decode("utf-8", "replace") == value:
+            return at
+    return 0
 
 
 def nodes_of(node: FieldNode) -> Iterator[FieldNode]:

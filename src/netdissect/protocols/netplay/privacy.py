@@ -28,13 +28,16 @@ _EMPTY_FIXED = 10
 
 def _deflate(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
     """Return a zlib stream of `wanted` in the size of the old one; None where none is found. What
-    is damaged or cut off is replaced by a stream without content that fails in the same way.
+    is damaged or cut off is replaced by a stream that fails in the same way, without content if
+    there is no room for it.
     """
     filler = _filler(packed, plain)
     if filler is None:
         return None
     if filler:
-        return (packed[:_HEADER] + filler).ljust(len(packed), b"\0")[: len(packed)]
+        failing = _failing(packed, wanted, filler) if wanted else None
+        bare = (packed[:_HEADER] + filler).ljust(len(packed), b"\0")[: len(packed)]
+        return bare if failing is None else failing
     room = len(packed) - _HEADER - _TRAILER
     for level in _LEVELS:
         for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FILTERED, zlib.Z_FIXED):
@@ -49,6 +52,41 @@ def _deflate(packed: bytes, plain: bytes, wanted: bytes) -> bytes | None:
             if filled is not None:
                 return _stream(packed, filled, plain, wanted)
     return None
+
+
+def _failing(packed: bytes, wanted: bytes, filler: bytes) -> bytes | None:
+    """Return a stream that fails as after `filler`, but behind `wanted`; None if none is found."""
+    room, cut = len(packed) - _HEADER, filler == _LONG_BLOCK
+    for level in _LEVELS:
+        for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_FIXED):
+            coder = zlib.compressobj(level, zlib.DEFLATED, -15, 9, strategy)
+            body = bytearray(coder.compress(wanted) + coder.flush())
+            if len(body) > room:
+                continue
+            body[0] &= 0xFE  # not the last block; the bits behind it begin another one
+            last = body[-1]
+            for unused in range(8):
+                # All ones are a block of a type that does not exist, zeros a stored block.
+                body[-1] = last if cut else last | 0xFF << (8 - unused) & 0xFF
+                tail = (_LONG_BLOCK[1:] if unused else _LONG_BLOCK) if cut else b""
+                stream = bytes(body) + (tail or b"\xff")
+                stream = stream.ljust(room, b"\0" if cut else b"\xff")[:room]
+                if _fails(stream, len(body) - 1, wanted, cut=cut):
+                    return packed[:_HEADER] + stream
+    return None
+
+
+def _fails(stream: bytes, at: int, wanted: bytes, *, cut: bool) -> bool:
+    """Return whether a deflate stream holds `wanted` and fails soon behind `at`."""
+    opener = zlib.decompressobj(-zlib.MAX_WBITS)
+    found = b""
+    try:
+        found = opener.decompress(stream[:at])
+        for place in range(at, min(at + 8, len(stream))):
+            found += opener.decompress(stream[place : place + 1])
+    except zlib.error:
+        return not cut and found == wanted
+    return cut and found == wanted and not opener.eof
 
 
 def _filler(packed: bytes, plain: bytes) -> bytes | None:
