@@ -147,7 +147,7 @@ class Match:
         return known[number]
 
 
-MAX_KEPT_ITEMS = 200_000
+MAX_KEPT_ITEMS = 100_000
 """Maximum number of units and events that are kept in memory; with more, captures are read again. A
 datagram can hold hundreds of units.
 """
