@@ -11,7 +11,7 @@ from netdissect.model.native import i64, read_i64_be
 
 COUNTS: Final = (1, 2, 3, 4, 6, 8)
 """Numbers of processes that may share a capture."""
-QUIET_PLACES: Final = 24
+QUIET_PLACES = 24
 """Places for quiet connections: a multiple of each of COUNTS."""
 _SPREAD: Final = 2_654_435_761
 """Multiplier that spreads neighbouring ports. Source: Knuth, TAOCP volume 3, section 6.4."""
