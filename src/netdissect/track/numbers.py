@@ -165,14 +165,12 @@ class Numbers:
         return [time_ns for time_ns, low, end in self.leaps if missing.touches(low, end)]
 
     def add_burst(
-        self, last: int, seq: int, taken: int, since_ns: int, frame: int, time_ns: int
+        self, last: int, seq: int, lost: int, since_ns: int, frame: int, time_ns: int
     ) -> None:
-        """Record the run of missing numbers between `last`, which came at `since_ns`, and `seq` if
-        it is long enough, without those that copies have `taken`.
+        """Record the run of missing numbers between `last`, which came at `since_ns`, and `seq`, of
+        which so many are `lost`.
         """
-        bursts, lost = self.bursts, seq - last - 1 - taken
-        if lost < LEAST_BURST:
-            return
+        bursts = self.bursts
         bursts.append(Burst(lost, since_ns, time_ns, frame, last + 1, seq - 1))
         if len(bursts) > MAX_BURSTS:
             self._context.hit("MAX_BURSTS")

@@ -122,6 +122,16 @@ class Repeats:
             return 0
         return self.retransmissions + self.undecided
 
+    def judge_by(self, seq: int, missing: i64, time_ns: i64) -> i64:
+        """Judge the copies by the next number, before which so many are `missing`; return how many
+        of these the copies may have taken.
+        """
+        if self.counted is None:
+            return 0
+        taken = len(self.counted.copies)
+        self.counted.judge(missing, seq, time_ns)
+        return taken
+
     def judge_pending(self) -> None:
         """Judge the copies that no further number will judge."""
         if self.counted is not None:

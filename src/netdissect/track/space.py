@@ -19,7 +19,7 @@ from netdissect.track.ackstats import AckStats
 from netdissect.track.attempts import Attempts
 from netdissect.track.context import Heard, SpaceContext
 from netdissect.track.findings import Findings
-from netdissect.track.numbers import Numbers
+from netdissect.track.numbers import LEAST_BURST, Numbers
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.repeats import Repeats
 from netdissect.track.strays import Stray, StrayedUnits, Strays
@@ -213,13 +213,13 @@ class Space(StrayedUnits):
         """Process a newer number; the numbers between it and `last` are missing."""
         numbers = self.numbers
         numbers.newest = seq
-        taken = self.repeats.pending_copies()
-        if self.repeats.counted is not None:
-            self.repeats.counted.judge(seq - last - 1, seq, time_ns)
+        missing = seq - last - 1
+        lost = missing - self.repeats.judge_by(seq, missing, time_ns)
         if seq == last + 1 or not numbers.consecutive:
             return
         numbers.leap(last, seq, time_ns)
-        numbers.add_burst(last, seq, taken, self._arrival_ns(last, time_ns), frame, time_ns)
+        if lost >= LEAST_BURST:
+            numbers.add_burst(last, seq, lost, self._arrival_ns(last, time_ns), frame, time_ns)
         if self.recorder is not None:
             self.recorder.gap(self.context, last + 1, seq - 1, frame, time_ns)
 
