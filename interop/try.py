@@ -98,7 +98,7 @@ def show(report: FuzzReport, out: Path) -> int:
           f"({report.datagrams / report.seconds:.0f}/s), {report.sessions} sessions")  # fmt: skip
     print("exact repeats:", repeats(out))
     print("unchanged accepted:", "cannot be told" if share is None else f"{share:.1%}")
-    print(f"longest session held: {report.held_seconds:.1f} s")
+    print(f"longest session held: {report.held_seconds:.1f} s ({report.held_rate():.0f}/s)")
     for signature, finding in report.findings.items():
         print(f"{finding.count} times {finding.key} {signature}")
     print(f"{len(report.findings)} kinds of failure; sanitizers report {places(out)} places")

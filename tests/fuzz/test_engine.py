@@ -628,6 +628,8 @@ def test_a_session_is_held_while_the_target_stands_still(tmp_path: Path) -> None
         assert next(count) > 700
     assert report.findings == {}
     assert report.held_seconds > 4
+    # Nothing is sent beside it, but at the beginning and the end.
+    assert report.datagrams * 0.9 < report.held_messages <= report.datagrams
     share = report.share("control")
     assert share is not None
     assert share >= 0.98
@@ -664,6 +666,20 @@ def test_a_target_that_stands_still_gets_no_more_than_its_system_holds_for_it() 
         assert time.monotonic() - began >= 0.2
         assert 20 < most < 100
         assert held.accepted["control"] == 300
+        sessions.close()
+
+
+def test_after_a_stall_no_case_waits_for_a_session_of_its_own() -> None:
+    """None is opened for a while, and the held session has nothing to do meanwhile."""
+    with running("knet") as (target, _server):
+        watch = Watch(KnetDriver, "knet-2.x", target, monitors.Monitors([]))
+        sessions = Sessions(watch, FuzzReport((), ()))
+        assert sessions.enter()
+        watch.handshake = 0.001
+        sessions.wait()
+        began = time.monotonic()
+        assert sessions.place(Case(1, "octets:flip", (Step(b"\x00"),), "fresh")) is None
+        assert time.monotonic() - began < 0.5
         sessions.close()
 
 

@@ -503,6 +503,7 @@ def _fuzzed() -> Shape:
     return closed(
         {
             "cases": INT, "datagrams": INT, "sessions": INT, "held_seconds": NUMBER,
+            "held_messages": INT,
             "seconds": NUMBER, "earlier": INT, "ended": TEXT,
             "seeds": closed({"total": INT, "raw": INT}),
             "mutations": named(INT),

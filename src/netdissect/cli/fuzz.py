@@ -275,7 +275,7 @@ def _show(report: Any, screen: Any) -> None:
     edges = f", {report.edges} code edges" if report.edges else ""
     for amount, text in (
         (report.undecided, f"{report.undecided} unchanged messages in sessions that had ended"),
-        (1, f"longest session held: {report.held_seconds:.1f} s"),
+        (1, f"longest session held: {report.held_seconds:.1f} s ({report.held_rate():.0f}/s)"),
         (report.left_out, f"{report.left_out} cases left out: the target accepts too few sessions"),
         (report.kept, f"{report.kept} cases found something new{edges}"),
         (report.slow, f"{report.slow} answers came late; the target was slow, not dead"),

@@ -62,6 +62,8 @@ class FuzzReport:
     """Number of sessions that the target accepted."""
     held_seconds: float = 0.0
     """Longest time that one session was held, in seconds."""
+    held_messages: int = 0
+    """Number of messages sent in that time, in all sessions."""
     seconds: float = 0.0
     """Duration of the run in seconds, since it was last resumed."""
     earlier: int = 0
@@ -123,8 +125,10 @@ class FuzzReport:
         for name in ("cases", "earlier", "datagrams", "sessions", "undecided", "repeats",
                      "left_out", "slow"):  # fmt: skip
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other.held_seconds > self.held_seconds:
+            self.held_seconds, self.held_messages = other.held_seconds, other.held_messages
         # All workers share one clock and one corpus, so these are not summed.
-        for name in ("seconds", "held_seconds", "kept"):
+        for name in ("seconds", "kept"):
             setattr(self, name, max(getattr(self, name), getattr(other, name)))
         for name in ("mutations", "controls", "mutated", "reached", "expected", "accepted",
                      "masked", "held_back", "moves"):  # fmt: skip
@@ -148,6 +152,10 @@ class FuzzReport:
         """Return the rate since the run was last resumed."""
         return (self.cases - self.earlier) / self.seconds if self.seconds else 0.0
 
+    def held_rate(self) -> float:
+        """Return the messages per second sent while the longest session was held."""
+        return self.held_messages / self.held_seconds if self.held_seconds else 0.0
+
     def share(self, kind: str) -> float | None:
         """Return the accepted share of controls or mutants; None if none is expected."""
         expected = self.expected[kind]
@@ -169,6 +177,7 @@ class FuzzReport:
             "datagrams": self.datagrams,
             "sessions": self.sessions,
             "held_seconds": round(self.held_seconds, 3),
+            "held_messages": self.held_messages,
             "seconds": round(self.seconds, 3),
             "earlier": self.earlier,
             "ended": self.ended,

@@ -94,7 +94,7 @@ class Sessions:
         self._cases = 0
         self.held: Driver | None = None
         """The held session, used for most cases; None if there is none."""
-        self._held_since = 0.0
+        self._held_since, self._sent_before = 0.0, 0
         self._spares: deque[_Spare] = deque()
         self._room = 1
         self._leaving: deque[_Leaving] = deque()
@@ -131,7 +131,8 @@ class Sessions:
     def adopt(self, session: Driver) -> None:
         """Make an open session the held one."""
         self.release()
-        self.held, self._held_since = self._numbered(session), time.monotonic()
+        self.held = self._numbered(session)
+        self._held_since, self._sent_before = time.monotonic(), self._report.datagrams
         self._cases = self._ahead = 0
 
     def well(self) -> bool:
@@ -204,7 +205,9 @@ class Sessions:
         """Update the longest held time in the report."""
         if self.held is not None:
             lasted = time.monotonic() - self._held_since
-            self._report.held_seconds = max(self._report.held_seconds, lasted)
+            if lasted > self._report.held_seconds:
+                self._report.held_seconds = lasted
+                self._report.held_messages = self._report.datagrams - self._sent_before
 
     def close(self) -> None:
         """Close all sessions."""
@@ -223,7 +226,7 @@ class Sessions:
     def place(self, case: Case, *, ends: bool = False) -> tuple[Driver, str] | None:
         """Return (session for a case, its state); None if the case has to wait for a session.
 
-        This waits only for a target that accepts sessions quickly.
+        This waits only for a target that accepts sessions quickly, and not after a stall.
 
         Args:
             case: the case.
@@ -233,8 +236,9 @@ class Sessions:
         ends = ends or (held is not None and any(map(held.risks, case.steps)))
         if case.stage == CONNECTED and not ends:
             return None if held is None else (held, CONNECTED)
-        shake = self._watch.handshake
-        end = time.monotonic() + (_WAIT_SECONDS if shake < _FAST_SECONDS else 0.0)
+        now = time.monotonic()
+        soon = max(self._watch.handshake, self._next_open - now) < _FAST_SECONDS
+        end = now + (_WAIT_SECONDS if soon else 0.0)
         while True:
             now = time.monotonic()
             found = self._take_spare() if case.stage == CONNECTED else self._side(case.stage)
