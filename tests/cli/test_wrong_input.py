@@ -351,6 +351,7 @@ WORDS: list[Case] = [
     (["encode", "riptid", "Ack"], 2, "did you mean 'riptide'"),
     (["encode", "riptide", "Relible"], 2, "riptide has no message 'Relible'; did you mean 'Reliable'?"),
     (["encode", "riptide", "Xyzzy"], 2, "has no message 'Xyzzy'. Types of riptide-2.2: Ack, "),
+    (["encode", "knet", "KnetSpecPacketAck"], 2, "knet-2.x has no message KnetSpecPacketAck"),
     (["encode", "riptide", "Reliable", "sequnce_id=1"], 2, "did you mean 'sequence_id'?"),
     (["fuzz", "riptide", "--target", "127.0.0.1:9", "--monitor", "exce:x"], 2, "--monitor: 'exce:x' is not a monitor"),
     (["plot", "rtt", LOSSY, "--space", "nosuch"], 2, "connection 1 has no space 'nosuch'; known: "),

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scapy.fields import BitField, ByteField, LEShortField
+from scapy.fields import BitField, ByteField, ConditionalField, LEShortField
 from scapy.packet import fuzz
 
 from netdissect.dissect.catalogue import Catalogue
@@ -140,6 +140,21 @@ def test_a_length_of_variable_size_is_that_of_its_field() -> None:
     assert bytes(Named(data=b"abc")) == b"\x00\x03abcme\0\0"
     assert bytes(Named(data=b"x" * 200))[1:3] == b"\xc8\x01"
     assert bytes(Named(data=b"abc", size=7))[1] == 7
+
+
+class Either(Layer):
+    name = "either"
+    fields_desc = [
+        ByteField("is_part", 0),
+        Varint("size", None, KNET_7_8, length_of=("words", "part")),
+        ConditionalField(SizedText("words", "", E("size")), E("not is_part")),
+        ConditionalField(SizedBytes("part", b"", E("size")), E("is_part")),
+    ]
+
+
+def test_a_length_is_that_of_whichever_field_is_present() -> None:
+    assert bytes(Either(words="abc")) == b"\x00\x03abc"
+    assert bytes(Either(is_part=1, part=b"ab")) == b"\x01\x02ab"
 
 
 def test_texts_and_flags_are_shown_as_such() -> None:

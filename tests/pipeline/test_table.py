@@ -13,6 +13,7 @@ from netdissect.capture import open_capture
 from netdissect.export import json
 from netdissect.flow import Decapsulator
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
+from netdissect.model.events import Ev
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline import (
@@ -125,6 +126,21 @@ def test_a_new_connection_after_a_close_on_the_same_addresses() -> None:
     assert (first.datagrams, second.datagrams) == ((4, 1), (3, 1))
     assert (first.state, second.state) == ("closed", "open")
     assert second.first_frame == 6
+
+
+def test_a_flow_that_begins_with_a_restart_is_one_connection(monkeypatch) -> None:
+    """A plug-in may say so of every request, and need not know what came before."""
+    from netdissect.protocols.riptide import PROTOCOL
+
+    def scan(payload, direction, hints, honest=PROTOCOL.scan):
+        begins = [(Ev.RESTART, "*")] if payload == CONNECT else []
+        return [*begins, *honest(payload, direction, hints)]
+
+    monkeypatch.setattr(type(PROTOCOL), "scan", staticmethod(scan))
+    monkeypatch.setattr(type(PROTOCOL), "scanner", lambda *_: None)
+    (only,) = run(packets(HANDSHAKE)).reports
+    assert (only.datagrams, only.first_frame) == ((3, 1), 1)
+    assert not only.codes
 
 
 @pytest.mark.parametrize(

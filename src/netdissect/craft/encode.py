@@ -55,7 +55,10 @@ def encode_text(
             packet.fields[key] = _from_text(field, text)
         except REFUSED as error:
             raise UsageError(f"{key}={quoted(text)}: {error}") from error
-    return _octets(packet if bare else wrap(protocol, dialect, packet, transport))
+    carrier = packet if bare else wrap(protocol, dialect, packet, transport)
+    if carrier is None:
+        raise UsageError(f"{dialect} has no message {layer.__name__}")
+    return _octets(carrier)
 
 
 def encode_decoded(

@@ -221,7 +221,7 @@ def _item(field: Any, packet: Any, values: Any) -> Any:
 
 def holds_octets(field: Any) -> bool:
     """Return whether the field's values are bytes, judged by its default or a random value."""
-    if isinstance(field.default, (bytes, int)):
+    if isinstance(field.default, (bytes, int, float)):
         return isinstance(field.default, bytes)
     return isinstance(field.randval(), (RandBin, RandString))
 

@@ -187,7 +187,7 @@ class Varint(Named, Field):  # type: ignore[misc]
     Args:
         codec: its encoding.
         names: names of values.
-        length_of: name of a field whose length in bytes it defaults to.
+        length_of: name of a field whose length in bytes it defaults to, or names of alternatives.
     """
 
     __slots__ = ["codec", "length_of", "limits", "names"]
@@ -199,12 +199,12 @@ class Varint(Named, Field):  # type: ignore[misc]
         codec: VarintCodec,
         names: dict[int, str] | None = None,
         *,
-        length_of: str | None = None,
+        length_of: str | tuple[str, ...] = (),
     ) -> None:
         Field.__init__(self, name, default)
         self.codec, self.limits = codec, (codec.minimum, codec.maximum)
         self.names = names
-        self.length_of = length_of
+        self.length_of = (length_of,) if isinstance(length_of, str) else length_of
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, int]:
         """Read one number; raise FieldFault `truncated` if bytes are missing."""
@@ -220,9 +220,9 @@ class Varint(Named, Field):  # type: ignore[misc]
         """Append the shortest encoding, or the one that was read."""
         if isinstance(val, Overlong) and val.codec is self.codec:
             return s + bytes(val.written)
-        if val is None and self.length_of is not None and pkt is not None:
-            measured, octets = pkt.getfield_and_val(self.length_of)
-            val = int(measured.i2len(pkt, octets))
+        if val is None and pkt is not None:
+            fields = (pkt.getfield_and_val(name) for name in self.length_of)
+            val = sum(field.i2len(pkt, value) for field, value in fields)
         return s + self.codec.write(val or 0)
 
     def findings(self, value: int, raw: bytes) -> list[tuple[str, str]]:

@@ -412,6 +412,8 @@ class Restarts:
         other = told is not None and told.dialects != connection.hints.dialects
         # A datagram begins one connection only, even if scanning it again yields a restart.
         same = scope != "*" or (connection.forced and other) or flow.renewed == frame
+        # The first datagram of a flow begins the connection that its claim has opened.
+        same |= not (flow.held or connection.datagrams_seen())
         if same or self._refuse(flow):
             # "<" marks a datagram of the connection before.
             if scope == "<" and flow.earlier:

@@ -146,7 +146,7 @@ class CarriedSpace(Space):
 
     def ordered(self, asked: list[int], frame: i64, time_ns: i64) -> None:
         """Process the numbers of the next messages that ask to be delivered in order."""
-        if self._by.stale:
+        if self._by.stale_frame == frame:
             return  # the receiver ignores the datagram
         numbers = self.numbers
         # Before the first message, no number can be called far.

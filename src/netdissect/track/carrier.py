@@ -77,7 +77,7 @@ class CarrierSpace(Space):
         "_guard_ns", "_in_window", "_latest_ns", "_marks", "_other_marks", "_paused_ns",
         "_quiet_ns", "_resumed_ns", "_timeout_ns", "_window_ns", "collisions", "copied",
         "current_number", "ignored", "late_acks", "refused", "requested_rate", "restarts",
-        "reverse", "stale", "wanted",
+        "reverse", "stale_frame", "wanted",
     )  # fmt: skip
 
     def __init__(
@@ -91,8 +91,10 @@ class CarrierSpace(Space):
         """Extended number of the current datagram."""
         self.copied: bool | None = False
         """Whether the current datagram is a network copy; None = unknown."""
-        self.stale = False
-        """Whether the receiver ignores the current datagram, because it knows its number."""
+        self.stale_frame: i64 = ABSENT
+        """Frame of the newest datagram, if the receiver ignores it because it knows its number. What
+        other frames hold, such as acknowledgements without a number, is read.
+        """
         self.late_acks = 0
         """Acknowledgements that came after their datagram had timed out."""
         self.ignored = 0
@@ -199,7 +201,7 @@ class CarrierSpace(Space):
         if self.strays.jump is not None:
             last = self.strays.check_jump(self, wire_seq)
         ahead = (wire_seq - last) & numbers.mask
-        self.copied = self.stale = False
+        self.copied, self.stale_frame = False, ABSENT
         if ahead == 1:
             seq = numbers.newest = last + 1
         else:
@@ -219,8 +221,9 @@ class CarrierSpace(Space):
         self.current_number = seq
         self._marks.keep(seq, mark)
         if self._before:
-            self.stale = self._known_before(wire_seq)
-            self.refused += self.stale
+            if self._known_before(wire_seq):
+                self.stale_frame = frame
+                self.refused += 1
         # This walks all outstanding datagrams, so it runs for one datagram in 256 only.
         if not self.units & 255:
             self._settle_overdue(time_ns)
@@ -312,7 +315,7 @@ class CarrierSpace(Space):
             numbers.extend_back(seq)
         else:
             self.current = None
-            self.stale = True
+            self.stale_frame = frame
             known = self._marks.knows(seq)
             if not known:
                 context.hit("MAX_MARKS")
@@ -364,7 +367,7 @@ class CarrierSpace(Space):
 
     def ack(self, base: i64, bits: int, frame: i64, time_ns: i64) -> None:
         """Process an acknowledgement, unless its datagram is ignored."""
-        if self.reverse is not None and self.reverse.stale:
+        if self.reverse is not None and self.reverse.stale_frame == frame:
             self.ignored += 1
             self._note_unread_ack(base, bits)
             return

@@ -326,7 +326,7 @@ class Connection(ScanSink):
             )  # fmt: skip
 
     def _reply(self, event: Event, lane: Lane, frame: i64, time_ns: i64) -> None:
-        if lane.carrier is not None and lane.carrier.stale:
+        if lane.carrier is not None and lane.carrier.stale_frame == frame:
             return  # its receiver ignores the datagram
         asker = self.lanes[1 - lane.direction]
         track = asker.probes[event[1]]
