@@ -69,6 +69,21 @@ def test_people_see_a_mask_and_programs_the_password() -> None:
     assert "nope" not in run(*words, *columns, "--mask-secrets")
 
 
+def test_lines_that_no_finisher_writes_are_masked_everywhere(monkeypatch) -> None:
+    """As those of a plug-in: the walker writes them from the fields."""
+    from netdissect.protocols.riptide import PROTOCOL
+
+    path = CAPTURES.parent / "riptide" / "udp_2.2.1_clean.pcap"
+    words = "-Y", "riptide.ping_id == 1", "-c", "1"
+    assert "ping_id=1" in run("read", path, *words)
+    monkeypatch.setattr(type(PROTOCOL), "secrets", {"Heartbeat": ("ping_id",)})
+    for command in ("read", "ladder"):
+        text = run(command, path, *words)
+        assert f'ping_id="{MASK}"' in text
+        assert "ping_id=1" not in text
+    assert json.loads(run("read", path, *words, "--json"))["fields"]["ping_id"] == 1
+
+
 def test_show_and_follow_mask_too() -> None:
     frame = json.loads(run("read", RCON, "-Y", AUTH, "--json", "-c", "1"))["frame"]
     for words, text in ((("show", RCON, frame), "-x"), (("follow", RCON, "1"), "--as=hex")):

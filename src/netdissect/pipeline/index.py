@@ -21,6 +21,7 @@ from netdissect.model.reports import UnitRecord
 from netdissect.pipeline.column import PIECE, Column, Tuples
 from netdissect.pipeline.messages import records_of, whole_message
 from netdissect.pipeline.observer import Datagram
+from netdissect.pipeline.passwords import mask_lines
 from netdissect.pipeline.records import Records
 from netdissect.pipeline.sender import Sender
 from netdissect.track.recorder import Recorder
@@ -539,6 +540,7 @@ class Index(Records):
         tree = dissect(
             protocol.name, payload, request, module=protocol.layer_module, strict=self.strict
         )
+        mask_lines(tree, protocol.secrets)
         record.protocol, record.dissection = protocol.name, tree
         views = tree.messages or [whole_message(tree, payload)]
         record.messages = records_of(tree, views, [None] * len(views))

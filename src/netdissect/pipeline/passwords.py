@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from netdissect.model.dissection import MASK, Dissection, FieldNode
 from netdissect.model.records import DatagramRecord
 from netdissect.protocols import registry
@@ -32,6 +34,23 @@ def mask_passwords(record: DatagramRecord) -> DatagramRecord:
         tree.fields = node_fields(tree.root)
         record.payload = tree.buffers[0].data
     return record
+
+
+def mask_lines(tree: Dissection, secrets: Mapping[str, tuple[str, ...]]) -> None:
+    """Replace the passwords in the summary lines of a tree, which are never shown with them."""
+    if not secrets:
+        return
+    for view in tree.messages:
+        for name in secrets.get(view.type, ()):
+            node = _child(view.node, name)
+            if view.node is None or node is None or not node.value:
+                continue
+            shown, value, display = view.node.line(view.type), node.value, node.display
+            node.value, node.display = MASK, ""
+            masked = view.node.line(view.type)
+            node.value, node.display = value, display
+            view.summary = view.summary.replace(shown, masked)
+            tree.summary = tree.summary.replace(shown, masked)
 
 
 def _child(node: FieldNode | None, name: str) -> FieldNode | None:

@@ -24,6 +24,7 @@ from netdissect.model.records import (
 from netdissect.pipeline.holding import DatagramQueue, may_have
 from netdissect.pipeline.messages import messages_of
 from netdissect.pipeline.observer import Datagram
+from netdissect.pipeline.passwords import mask_lines
 from netdissect.protocols.base import Fault, Inspector, Protocol, in_full
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import Recorder
@@ -380,6 +381,7 @@ class Records:
         inspector = self._inspector(connection, protocol)
         if inspector is not None:
             inspector.inspect(tree)
+        mask_lines(tree, protocol.secrets)
         return tree
 
     def _inspector(self, connection: Connection, protocol: Protocol) -> Inspector | None:
