@@ -92,8 +92,8 @@ class CarrierSpace(Space):
         self.copied: bool | None = False
         """Whether the current datagram is a network copy; None = unknown."""
         self.stale_frame: i64 = ABSENT
-        """Frame of the newest datagram, if the receiver ignores it because it knows its number. What
-        other frames hold, such as acknowledgements without a number, is read.
+        """Frame of the newest datagram, if the receiver ignores it because it knows its number. It
+        reads what other frames hold, such as acknowledgements without a number.
         """
         self.late_acks = 0
         """Acknowledgements that came after their datagram had timed out."""
@@ -220,10 +220,9 @@ class CarrierSpace(Space):
         self.units += 1
         self.current_number = seq
         self._marks.keep(seq, mark)
-        if self._before:
-            if self._known_before(wire_seq):
-                self.stale_frame = frame
-                self.refused += 1
+        if self._before and self._known_before(wire_seq):
+            self.stale_frame = frame
+            self.refused += 1
         # This walks all outstanding datagrams, so it runs for one datagram in 256 only.
         if not self.units & 255:
             self._settle_overdue(time_ns)
