@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import console_docs
+from twocaptures import named_copy
 
 moto = pytest.importorskip("moto.server", reason="pip install 'moto[server]' s3fs")
 pytest.importorskip("s3fs", reason="pip install 'moto[server]' s3fs")
@@ -33,7 +34,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     store = boto3.client("s3", endpoint_url=url)
     store.create_bucket(Bucket="games")
     for name in ("2026-01-31/a.pcap", "2026-02-01/b.pcap", "2026-02-01/notes.txt", "other/c.pcap"):
-        store.put_object(Bucket="games", Key=name, Body=LOSSY.read_bytes() + name.encode())
+        store.put_object(Bucket="games", Key=name, Body=named_copy(LOSSY, name))
     yield {**os.environ, **KEYS, "AWS_ENDPOINT_URL": url, "XDG_CONFIG_HOME": "/proc/nonexistent"}
     server.stop()
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import console_docs
+from twocaptures import named_copy
 
 LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
 NAMES = ("2026-01-31/a.pcap", "2026-02-01/b 1.pcap", "2026-02-01/notes.txt", "other/c.pcap")
@@ -23,7 +24,7 @@ NAMES = ("2026-01-31/a.pcap", "2026-02-01/b 1.pcap", "2026-02-01/notes.txt", "ot
 def captures() -> Iterator[tuple[str, bytes]]:
     """Yield names and contents."""
     for name in NAMES:
-        yield name, LOSSY.read_bytes() + name.encode()
+        yield name, named_copy(LOSSY, name)
 
 
 def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:

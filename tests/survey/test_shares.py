@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
+from errno import EPERM
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +18,12 @@ from netdissect import analyze
 from netdissect.cli.session import Choices
 from netdissect.model.errors import CaptureFileError
 from netdissect.model.survey import Outcome
-from netdissect.pipeline import recogniser, stages
+from netdissect.pipeline import anomalies, recogniser, stages
 from netdissect.pipeline import table as flow_table
 from netdissect.survey import shares
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.shares import shares_for
-from netdissect.survey.sources import Source, sources_of
+from netdissect.survey.sources import Source, join_rotated, sources_of
 from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
 from packetbuild import ipv4, link_frame, udp
@@ -113,6 +115,73 @@ def test_a_large_capture_keeps_its_shares_beyond_a_bound(
     assert list((tmp_path / "bounded").rglob("*-1.parquet"))
 
 
+def test_a_large_capture_keeps_the_findings_of_all_shares(
+    mixed: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No process holds them all: beyond a bound, one list of them would lose those of later frames."""
+    monkeypatch.setattr(shares, "LARGE_OCTETS", 1)
+    monkeypatch.setattr(shares, "_BATCH", 2)
+    monkeypatch.setattr(anomalies, "MAX_ANOMALIES", 1)
+    (source,) = sources_of([str(mixed)])
+    by_shares(source, tmp_path, 8)
+    assert rows(tmp_path, "findings") == rows(alone, "findings")
+
+
+def test_each_share_of_a_large_capture_writes_so_many_findings_of_a_severity(
+    mixed: Path, alone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "LARGE_OCTETS", 1)
+    monkeypatch.setattr(shares, "MAX_ANOMALIES", 2)
+    (source,) = sources_of([str(mixed)])
+    by_shares(source, tmp_path, 3)
+    kept = Counter(
+        (file.name, row["severity"])
+        for file in (tmp_path / "findings").rglob("*.parquet")
+        for row in pq.ParquetFile(file).read(["severity"]).to_pylist()
+    )
+    assert max(kept.values()) == 2
+    dropped = len(rows(alone, "findings")) - len(rows(tmp_path, "findings"))
+    (capture,) = rows(tmp_path, "captures")
+    assert f'"MAX_ANOMALIES":{dropped}' in capture
+
+
+@pytest.mark.parametrize("kind", ["rotated", "far", "far, without links"])
+def test_a_large_capture_that_is_no_local_file_is_shared_too(
+    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr(shares, "LARGE_OCTETS", 1)
+    if kind == "rotated":
+        split_in_two(mixed, tmp_path)
+        (source,) = join_rotated(sources_of([str(tmp_path / "*.pcap*")]))
+        assert len(source.parts) == 2
+    else:
+        (source,) = sources_of([f"file://{mixed}"])
+    if kind == "far, without links":
+        monkeypatch.setattr(Path, "hardlink_to", no_links)
+    with Dataset(tmp_path / "alone").opened({}):
+        survey_one(source, plan_for(tmp_path / "alone"))
+    by_shares(source, tmp_path / "shared", shares_for(source, 1, source.octets))
+    for table in TABLES:
+        assert rows(tmp_path / "shared", table) == rows(tmp_path / "alone", table), table
+    assert list((tmp_path / "shared").rglob("*-7.parquet"))
+    assert not list((tmp_path / "shared").rglob("_staging/**/capture"))
+    assert by_shares(source, tmp_path / "shared", 8).status == "skipped"
+
+
+def split_in_two(capture: Path, folder: Path) -> None:
+    """Write a capture as two files of a rotated one; the second ends in the middle of a record."""
+    data = capture.read_bytes()
+    at = 24
+    while at < len(data) // 2:
+        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+    (folder / "x.pcap").write_bytes(data[:at])
+    (folder / "x.pcap1").write_bytes(data[:24] + data[at:] + b"\0")
+
+
+def no_links(_self: Path, _target: object) -> None:
+    raise PermissionError(EPERM, "Operation not permitted")
+
+
 def test_what_comes_back_to_a_large_capture_is_listed_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +259,12 @@ def test_what_is_larger_than_a_workers_share_is_split() -> None:
     assert shares_for(large, 2, 3 * 10**8) == 1
     assert shares_for(Source("a", "a", octets=10**9), 1, 10**11) == 8
     assert shares_for(Source("b", "b", octets=10**6), 2, 10**6) == 1
-    assert shares_for(Source("s3://c", "c", "s3://c", 10**9), 2, 10**9) == 1
+    assert shares_for(Source("s3://c", "c", "s3://c", 10**8), 2, 10**8) == 1
+    assert shares_for(Source("s3://c", "c", "s3://c", 10**9), 2, 10**9) == 8
+    assert shares_for(Source("a.pcap.gz", "a.pcap.gz", octets=25 * 10**7), 1, 10**9) == 8
+    parts = (Source("a.pcap.xz", "a.pcap.xz", octets=2 * 10**8), Source("a.pcap1", "a.pcap1", octets=2 * 10**8))
+    assert shares_for(Source("a", "a", octets=4 * 10**8, parts=parts), 2, 10**9) == 8
+    assert shares_for(Source("a", "a", octets=2 * 10**8, parts=parts[1:]), 2, 10**9) == 1
 
 
 class Keeping:

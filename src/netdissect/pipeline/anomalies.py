@@ -25,13 +25,11 @@ forgotten and starts again at 1.
 class Anomalies:
     """Collects anomalies in the order in which they are found."""
 
-    __slots__ = ("_kept", "_shares", "_taken", "dropped")
+    __slots__ = ("_kept", "_taken", "dropped")
 
-    def __init__(self, shares: int = 1) -> None:
-        """Create an empty list, or one of so many that have the bound together."""
+    def __init__(self) -> None:
         self._kept: dict[Severity, list[tuple[int, Anomaly]]] = {each: [] for each in Severity}
         """Severity, lowest first -> (ordinal, anomaly), in order of `_place`."""
-        self._shares = shares
         self._taken = 0
         self.dropped = 0
         """Anomalies that were dropped."""
@@ -40,7 +38,7 @@ class Anomalies:
         """Add one anomaly."""
         insort(self._kept[anomaly.severity], (self._taken, anomaly), key=_place)
         self._taken += 1
-        if self._taken - self.dropped > MAX_ANOMALIES // self._shares:
+        if self._taken - self.dropped > MAX_ANOMALIES:
             # The last one of the lowest severity that has any.
             next(filter(None, self._kept.values())).pop()
             self.dropped += 1

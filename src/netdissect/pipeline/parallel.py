@@ -156,13 +156,13 @@ def read_share(
     wanted: bool = True,
     bounded: bool = False,
 ) -> ShareResult:
-    """Return the result for share (index, count) of a capture; list anomalies if `wanted`, and have
-    the bounds apply to this share alone if it is `bounded`.
+    """Return the result for share (index, count) of a capture; list anomalies if `wanted`, instead
+    of passing each on as it is found, and have the bounds apply to this share alone if it is
+    `bounded`.
     """
     mine, servers = share_of(*share), Servers(weak=False)
-    # All shares may be merged in one process, so that it gets no more findings than one share.
-    shares, lists = (1, share[1]) if bounded else (share[1], 1)
-    part = _taken(reader, options, mine, servers, wanted=wanted, shares=shares, lists=lists)
+    shares = 1 if bounded else share[1]
+    part = _taken(reader, options, mine, servers, wanted=wanted, shares=shares)
     part.apart = False
     return part
 
@@ -175,11 +175,10 @@ def _taken(
     *,
     wanted: bool,
     shares: int = 1,
-    lists: int = 1,
 ) -> ShareResult:
     """Return the result for the packets that a decapsulator does not leave out."""
-    anomalies = Anomalies(lists)
-    told = replace(options, on_anomaly=anomalies.take if wanted else None)
+    anomalies = Anomalies()
+    told = replace(options, on_anomaly=anomalies.take) if wanted else options
     pipeline = Pipeline(told, servers=servers, shares=shares)
     with rare_collections():
         mine.hand_over(reader, pipeline)
@@ -355,9 +354,13 @@ def merged(parts: Sequence[ShareResult], options: Options) -> tuple[Analysis, li
         for number, near in part.analysis.near.items()
     }
     known = [part.analysis.repeated for part in parts]
-    whole.repeated = None if None in known else {
-        numbers[share][number - 1] for share, mine in enumerate(known) for number in mine or ()
-    }
+    whole.repeated = (
+        None
+        if None in known
+        else {
+            numbers[share][number - 1] for share, mine in enumerate(known) for number in mine or ()
+        }
+    )
     for share, part in enumerate(parts):
         for anomaly in part.analysis.anomalies:
             if anomaly.connection is not None:

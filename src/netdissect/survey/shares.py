@@ -8,25 +8,33 @@ bounds apply to each of them.
 
 The steps are Dask tasks, and exchange files in a folder of the dataset: `_identify` the capture;
 `_read` each share; `_merge` the shares, which gives connections their numbers; write the `_rows` of
-each share; `_finish` with the rows that belong to no share, and commit all of them.
+each share; `_finish` with the rows that belong to no share, and commit all of them. The findings of
+a very large capture go from a share's reading to its rows: no process has room for those of all.
 """
 
 from __future__ import annotations
 
 import hashlib
 import pickle
+import shutil
 from array import array
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 from uuid import uuid4
 
 from netdissect.capture import open_capture
+from netdissect.model.annotations import Severity
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.files import PinnedFiles, pinned_files
+from netdissect.model.reports import Anomaly
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Analysis, Pipeline, Sums, parallel, with_placements
+from netdissect.pipeline.anomalies import MAX_ANOMALIES
 from netdissect.pipeline.counting import count_datagrams
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
@@ -51,6 +59,8 @@ LARGE_OCTETS = 1_000_000_000
 150 kB while they are followed, and 600 at a time, with those that have just fallen silent, would
 take one worker 500 MB. To read the packets of other shares costs a hundredth of tracking them.
 """
+_BATCH = 512
+"""Findings in one piece of a share's file: each piece names their class and its fields once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +72,30 @@ class _Task:
     key: str
     count: int
     """Number of shares. One more has the flows that only all shares together recognise."""
+    path: str
+    """Where its file is."""
     files: PinnedFiles
     """Identity of the file, which must not change between tasks."""
+    damage: str | None
+    """What is wrong with files of a rotated capture, which the joined file does not show."""
 
     @property
     def large(self) -> bool:
         """Return whether the shares do not depend on the workers, so that the bounds can apply to
         each of them.
         """
-        return self.source.octets >= LARGE_OCTETS
+        return self.source.plain_octets >= LARGE_OCTETS
 
     @property
     def folder(self) -> Path:
         """Return the folder for the files of the tasks: one per source, not per capture."""
         digest = hashlib.sha256(self.source.name.encode("utf-8", "surrogateescape")).hexdigest()
         return Dataset(self.plan.dataset).staging / f"{self.key}-{digest[:8]}"
+
+    @property
+    def copy(self) -> Path:
+        """Return where a capture is that was fetched, or joined of several files."""
+        return self.folder / "capture"
 
     def part(self, index: int) -> Path:
         """Return the file with the result of `_read` for a share, but for the reports."""
@@ -87,7 +106,9 @@ class _Task:
         return self.folder / f"reports-{index}"
 
     def findings(self, index: int) -> Path:
-        """Return the file with the findings about the connections of a share."""
+        """Return the file with the findings of a share; those about no connection are in that of
+        the large capture's share, but in the merged result of another capture.
+        """
         return self.folder / f"findings-{index}"
 
     def write(self, file: Path, write: Callable[[IO[bytes]], None]) -> None:
@@ -113,6 +134,34 @@ class _Merged:
     elsewhere: parallel.UnclaimedFlows | None
 
 
+class _Written:
+    """Findings that go to a file as they are made, up to a bound for each severity."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+        self._batch: list[Anomaly] = []
+        self._taken: Counter[Severity] = Counter()
+
+    def take(self, found: Anomaly) -> None:
+        """Write one, or only count it."""
+        self._taken[found.severity] += 1
+        if self._taken[found.severity] <= MAX_ANOMALIES:
+            self._batch.append(found)
+            if len(self._batch) == _BATCH:
+                self._write()
+
+    def settle(self, limits_hit: dict[str, int]) -> None:
+        """Write the last ones, and add the others to the bounds that were hit."""
+        self._write()
+        dropped = sum(max(0, taken - MAX_ANOMALIES) for taken in self._taken.values())
+        if dropped:
+            limits_hit["MAX_ANOMALIES"] = dropped
+
+    def _write(self) -> None:
+        pickle.dump(self._batch, self._out, pickle.HIGHEST_PROTOCOL)
+        self._batch.clear()
+
+
 @dataclass(slots=True)
 class _Result:
     """The rows of one share."""
@@ -124,13 +173,13 @@ class _Result:
 
 
 def shares_for(source: Source, workers: int, octets: int) -> int:
-    """Return how many shares a source is split into: 1 unless it is a local file larger than the
-    average load of a worker, or than one worker's memory may have room for.
+    """Return how many shares a source is split into: 1 unless it is larger than one worker's memory
+    may have room for, or a local file larger than the average load of a worker.
     """
+    if source.plain_octets >= LARGE_OCTETS:
+        return COUNTS[-1]
     if source.url is not None or source.parts:
         return 1
-    if source.octets >= LARGE_OCTETS:
-        return COUNTS[-1]
     small = source.octets < max(parallel.MIN_OCTETS, octets // workers)
     return 1 if small else parallel.shares_of(workers)
 
@@ -154,29 +203,61 @@ def split(client: Any, source: Source, plan: Plan, count: int, **how: Any) -> An
 
 
 def _identify(source: Source, plan: Plan, count: int) -> _Task | Outcome:
-    dataset = Dataset(plan.dataset)
+    dataset, path = Dataset(plan.dataset), source.path
+    dataset.staging.mkdir(exist_ok=True)
     try:
-        with pinned_files() as files, local_copy(source) as (_, key, _), open_capture(source.path):
-            pass
+        with pinned_files() as files, local_copy(source, dataset.staging) as (path, key, damage):
+            with open_capture(path):
+                pass
+            if dataset.row_file(key).exists():
+                dataset.failure_file(source.name).unlink(missing_ok=True)
+                return Outcome(source.name, "skipped", key, source.octets)
+            work = _Task(source, plan, key, count, path, files, damage)
+            work.folder.mkdir(parents=True, exist_ok=True)
+            return work if path == source.path else _with_copy(work)
     except (CaptureFileError, UsageError) as error:
-        return failed(source, plan, None, str(error))
-    if dataset.row_file(key).exists():
-        dataset.failure_file(source.name).unlink(missing_ok=True)
-        return Outcome(source.name, "skipped", key, source.octets)
-    work = _Task(source, plan, key, count, files)
-    work.folder.mkdir(parents=True, exist_ok=True)
-    return work
+        return failed(source, plan, None, str(error).replace(path, source.name))
+
+
+def _with_copy(work: _Task) -> _Task:
+    """Keep a temporary file for the other tasks, whose workers all see the dataset."""
+    work.copy.unlink(missing_ok=True)
+    try:
+        work.copy.hardlink_to(work.path)
+    except OSError:  # not every file system has links
+        shutil.copyfile(work.path, work.copy)
+    with pinned_files() as files, open_capture(work.copy):
+        return replace(work, path=str(work.copy), files=files)
 
 
 def _read(work: _Task | Outcome, index: int) -> None:
     """Track a share of the flows."""
     if isinstance(work, Outcome) or work.part(index).exists():
         return
-    with pinned_files(work.files), open_capture(work.source.path) as reader:
-        share, options = (index, work.count), work.plan.options()
-        part = parallel.read_share(reader, options, share, bounded=work.large)
+    with pinned_files(work.files), open_capture(work.path) as reader:
+        share, large = (index, work.count), work.large
+        read = partial(parallel.read_share, reader, share=share, bounded=large)
+        part = _found(work, index, read)
     free_memory()  # a pipeline is full of cycles, and would stay while the next share is read
     _keep(work, index, part)
+
+
+def _found(
+    work: _Task, index: int, read: Callable[..., parallel.ShareResult]
+) -> parallel.ShareResult:
+    """Return the result of a share, without its findings if the capture is large."""
+    options = work.plan.options()
+    if not work.large:
+        return read(options=options)
+    found = []
+
+    def write(out: IO[bytes]) -> None:
+        written = _Written(out)
+        found.append(read(options=replace(options, on_anomaly=written.take), wanted=False))
+        written.settle(found[0].analysis.limits_hit)
+
+    work.write(work.findings(index), write)
+    return found[0]
 
 
 def _keep(work: _Task, index: int, part: parallel.ShareResult) -> None:
@@ -200,7 +281,7 @@ def _merge(work: _Task | Outcome, _parts: Sequence[None]) -> None:
     elsewhere = parallel.UnclaimedFlows.of(parts)
     if elsewhere is not None:
         with pinned_files(work.files):
-            parts.append(elsewhere.read(work.source.path, options))
+            parts.append(_found(work, work.count, partial(elsewhere.read, work.path)))
         if work.large and parallel.begun_twice(parts):
             parts.pop()
             elsewhere = None
@@ -210,12 +291,13 @@ def _merge(work: _Task | Outcome, _parts: Sequence[None]) -> None:
         work.dump(work.folder / "merged", None)
         return
     found, numbers = parallel.merged(parts, options)
-    # Not a set of all numbers: there may be millions of connections, but few have findings.
-    named = {each.connection for each in found.anomalies}
-    for index, those in enumerate(numbers):
-        mine = named.intersection(those)
-        work.dump(work.findings(index), [it for it in found.anomalies if it.connection in mine])
-    found.anomalies = [each for each in found.anomalies if each.connection is None]
+    if not work.large:
+        # Not a set of all numbers: there may be millions of connections, but few have findings.
+        named = {each.connection for each in found.anomalies}
+        for index, those in enumerate(numbers):
+            mine = named.intersection(those)
+            work.dump(work.findings(index), [it for it in found.anomalies if it.connection in mine])
+        found.anomalies = [each for each in found.anomalies if each.connection is None]
     work.dump(work.folder / "merged", _Merged(found, numbers, elsewhere))
 
 
@@ -223,6 +305,18 @@ def _merged(work: _Task) -> _Merged | None:
     """Return the merged results; None if one worker has to read the capture."""
     merged: _Merged | None = _loaded(work.folder / "merged")
     return merged
+
+
+def _listed(work: _Task, index: int, numbers: Sequence[int]) -> Iterator[Anomaly]:
+    """Yield the findings in the file of a share, which are numbered already if the capture is not
+    large.
+    """
+    with work.findings(index).open("rb") as file, suppress(EOFError):
+        while True:
+            for found in pickle.load(file):  # noqa: S301 - as above
+                if work.large and found.connection is not None:
+                    found.connection = numbers[found.connection - 1]
+                yield found
 
 
 def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
@@ -244,7 +338,7 @@ def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
                 with work.reports(other).open("rb") as theirs:
                     reports.store.learn(theirs, of_others)
         partitions = connection_rows(reports, staged)
-        findings(_loaded(work.findings(index)), staged, partitions)
+        findings(_listed(work, index, numbers), staged, partitions)
         staged.end_files()
         free_memory()
         spans = Spans(plan.span_ns, merged.found.info.first_time_ns, reports)
@@ -260,7 +354,7 @@ def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
         pipeline = Pipeline(
             options, recorder=counted.recorder, observer=counted, servers=servers, shares=shares
         )
-        with pinned_files(work.files), open_capture(work.source.path) as reader:
+        with pinned_files(work.files), open_capture(work.path) as reader:
             units = unit_writer(spans, staged, partitions) if plan.units else None
             count_datagrams(reader, counted, pipeline, units, share)
             reader.must_reach(merged.found.info.frames)
@@ -278,6 +372,7 @@ def _finish(work: _Task | Outcome, _merging: None, results: Sequence[_Result]) -
     if merged is None:
         return survey_one(work.source, plan)
     found = merged.found
+    found.info.damage = found.info.damage or work.damage
     dataset = Dataset(plan.dataset)
     spans = Spans(plan.span_ns, found.info.first_time_ns, Reports())
     for each in results:
@@ -291,4 +386,5 @@ def _finish(work: _Task | Outcome, _merging: None, results: Sequence[_Result]) -
             work.source, found, spans, staged, connections, [each.drafts for each in results]
         )
     dataset.failure_file(work.source.name).unlink(missing_ok=True)
+    work.copy.unlink(missing_ok=True)
     return outcome

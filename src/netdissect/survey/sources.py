@@ -36,6 +36,8 @@ _ROTATION = re.compile(
 """What differs in the names of the files of a rotated capture: dumpcap's number, a date with or
 without a time (`tcpdump -G`), a number after the extension (`tcpdump -C`)."""
 _NUMBER = re.compile(r"([0-9]+)")
+_EXPANSION = 4
+"""Bytes of a capture for each byte that is compressed; gzip needs a quarter to a half."""
 _CHUNK = 1 << 20
 """Bytes read at once."""
 _KEY_DIGITS = 32
@@ -56,6 +58,13 @@ class Source:
     """Its size; 0 = unknown."""
     parts: tuple[Source, ...] = ()
     """The files of a rotated capture; () = one file."""
+
+    @property
+    def plain_octets(self) -> int:
+        """Return an estimate of its size when it is no longer compressed."""
+        if self.parts:
+            return sum(part.plain_octets for part in self.parts)
+        return self.octets * (_EXPANSION if _COMPRESSED.search(self.path) else 1)
 
 
 def sources_of(words: Iterable[str]) -> list[Source]:
@@ -227,21 +236,22 @@ class LocalCopy(NamedTuple):
 
 
 @contextmanager
-def local_copy(source: Source) -> Iterator[LocalCopy]:
+def local_copy(source: Source, folder: Path | None = None) -> Iterator[LocalCopy]:
     """Provide a source as a local file while the context is open.
 
     Remote sources are fetched into a temporary file, as a capture is read more than once. The files
-    of a rotated capture are joined into one, in order of time.
+    of a rotated capture are joined into one, in order of time. Such a file is in `folder`, or in
+    the folder for temporary files.
 
     Raises:
         OSError: it cannot be read.
 
     """
     if source.parts:
-        with _joined(source.parts) as copy:
+        with _joined(source.parts, folder) as copy:
             yield copy
     elif source.url is not None:
-        with _fetched(source.url, source.path) as copy:
+        with _fetched(source.url, source.path, folder) as copy:
             yield copy
     else:
         with open_pinned(source.path, regular=True) as file:
@@ -250,9 +260,9 @@ def local_copy(source: Source) -> Iterator[LocalCopy]:
 
 
 @contextmanager
-def _joined(parts: Sequence[Source]) -> Iterator[LocalCopy]:
+def _joined(parts: Sequence[Source], folder: Path | None) -> Iterator[LocalCopy]:
     readers, damage = {}, {}
-    with ExitStack() as stack, tempfile.NamedTemporaryFile(prefix="netdissect-") as whole:
+    with ExitStack() as stack, _temporary(folder) as whole:
         copies = [stack.enter_context(local_copy(part)) for part in parts]
         for part, copy in zip(parts, copies, strict=True):
             try:
@@ -272,15 +282,19 @@ def _joined(parts: Sequence[Source]) -> Iterator[LocalCopy]:
 
 
 @contextmanager
-def _fetched(url: str, path: str) -> Iterator[LocalCopy]:
+def _fetched(url: str, path: str, folder: Path | None) -> Iterator[LocalCopy]:
     from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
 
     system, _ = url_to_fs(url)
-    with tempfile.NamedTemporaryFile(prefix="netdissect-") as local:
+    with _temporary(folder) as local:
         with system.open(path, "rb") as file:
             key = _hash_of(file, local)
         local.flush()
         yield LocalCopy(local.name, key)
+
+
+def _temporary(folder: Path | None) -> Any:
+    return tempfile.NamedTemporaryFile(prefix="netdissect-", dir=folder)
 
 
 def _hash_of(file: Any, target: Any) -> str:
