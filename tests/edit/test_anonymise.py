@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import zlib
+from collections.abc import Iterator
 from ipaddress import ip_address
 from itertools import pairwise, zip_longest
 from pathlib import Path
@@ -287,6 +288,21 @@ def test_a_password_in_a_stream_of_other_segments_is_removed(key: Path, tmp_path
 
 def texts_of_streams(path: Path) -> list[str]:
     return [json.dumps(item.fields, default=str) for record in iter_records(path) for item in record.messages]
+
+
+@pytest.mark.parametrize("name", ["netplay/bin1_example_chat.pcap", "riptide/tcp_2.2.1_split.pcap"])
+def test_a_retransmission_with_other_bytes_still_has_others(name: str, key: Path, tmp_path: Path) -> None:
+    source = Path(twocaptures.rewritten(CAPTURES / name, tmp_path / "again.pcap", sent_twice))
+    assert any("tcp-overlap" in each["codes"] for each in reports(source))
+    check(source, key, tmp_path)
+
+
+def sent_twice(records: list[twocaptures.Record]) -> Iterator[twocaptures.Record]:
+    """Repeat every TCP segment of some length with another byte, on the wire or by damage."""
+    for time, data, wire in records:
+        yield time, data, wire
+        if len(data) > 14 + 20 + 32 + 12:
+            yield time, data[:-8] + bytes([data[-8] ^ 0x15]) + data[-7:], wire
 
 
 def test_the_same_key_gives_the_same_file_and_another_another(key: Path, tmp_path: Path) -> None:

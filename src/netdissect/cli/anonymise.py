@@ -144,7 +144,7 @@ def _planned(
         for record, new, stay in rewritten(session.records(), names, schemas):
             left += stay
             if record.stream is not None:
-                plan.stream(*record.stream, new)
+                plan.stream(*record.stream, record.payload, new)
             elif record.protocol is not None:
                 plan.datagram(record.frame, record.payload, new)
         known = None if keep_others else of_connections(session.reports)

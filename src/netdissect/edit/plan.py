@@ -15,7 +15,7 @@ from netdissect.model.packets import FlowKey
 _TABLES = """
 create table datagram (frame integer primary key, old blob, new blob);
 create table piece (frame integer primary key, new blob);
-create table stream (key blob, ordinal integer, at integer, new blob,
+create table stream (key blob, ordinal integer, at integer, old blob, new blob,
                      primary key (key, ordinal, at)) without rowid;
 """
 
@@ -39,10 +39,10 @@ class Plan(Closing):
         """Add the payload of a datagram, before and after."""
         self._base.execute("insert or replace into datagram values (?,?,?)", (frame, old, new))
 
-    def stream(self, key: FlowKey, ordinal: int, at: int, new: bytes) -> None:
-        """Add new bytes for an offset in a TCP stream."""
-        row = (key, ordinal, at, new)
-        self._base.execute("insert or replace into stream values (?,?,?,?)", row)
+    def stream(self, key: FlowKey, ordinal: int, at: int, old: bytes, new: bytes) -> None:
+        """Add the bytes at an offset in a TCP stream, before and after."""
+        row = (key, ordinal, at, old, new)
+        self._base.execute("insert or replace into stream values (?,?,?,?,?)", row)
 
     def piece(self, frame: int, new: bytes) -> None:
         """Add the new bytes of the fragment in a frame."""
@@ -72,23 +72,35 @@ class Plan(Closing):
         end = start + len(octets)
         out = []
         done = start
-        for at, new in self._messages(key, ordinal, start, end):
+        for at, old, new in self._messages(key, ordinal, start, end):
             first, last = max(at, done), min(at + len(new), end)
             if first < last:
-                out += [others(octets[done - start : first - start]), new[first - at : last - at]]
+                mine = octets[first - start : last - start]
+                change = old[first - at : last - at], new[first - at : last - at]
+                out += [others(octets[done - start : first - start]), _copy(mine, *change, others)]
                 done = last
         return b"".join(out) + others(octets[done - start :])
 
     def _messages(
         self, key: FlowKey, ordinal: int, start: int, end: int
-    ) -> list[tuple[int, bytes]]:
-        """Return (offset, new bytes) of the messages that a part of a stream may have to do with,
+    ) -> list[tuple[int, bytes, bytes]]:
+        """Return (offset, old, new bytes) of the messages that a part of a stream may have to do with,
         in order.
         """
-        words = "select at, new from stream where key = ? and ordinal = ? and at"
+        words = "select at, old, new from stream where key = ? and ordinal = ? and at"
         # Messages do not overlap: only the last one before the part may reach into it.
         rows = self._base.execute(f"{words} <= ? order by at desc limit 1", (key, ordinal, start))
-        found: list[tuple[int, bytes]] = rows.fetchall()
+        found: list[tuple[int, bytes, bytes]] = rows.fetchall()
         span = (key, ordinal, start, end)
         rows = self._base.execute(f"{words} > ? and at < ? order by at", span)
         return found + rows.fetchall()
+
+
+def _copy(octets: bytes, old: bytes, new: bytes, others: Callable[[bytes], bytes]) -> bytes:
+    """Return the new bytes of a copy of a stream, which differ from it where the old ones do."""
+    if octets == old:
+        return new
+    return bytes(
+        stays if was == own else word if word != stays else word ^ 1
+        for own, was, stays, word in zip(octets, old, new, others(octets), strict=True)
+    )

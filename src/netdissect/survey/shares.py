@@ -204,7 +204,7 @@ def split(client: Any, source: Source, plan: Plan, count: int, **how: Any) -> An
 
 def _identify(source: Source, plan: Plan, count: int) -> _Task | Outcome:
     dataset, path = Dataset(plan.dataset), source.path
-    dataset.staging.mkdir(exist_ok=True)
+    dataset.staging.mkdir(parents=True, exist_ok=True)
     try:
         with pinned_files() as files, local_copy(source, dataset.staging) as (path, key, damage):
             with open_capture(path):
