@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +20,9 @@ from netdissect.model.errors import UsageError
 from netdissect.model.files import read_octets
 from netdissect.model.packets import Packet
 from netdissect.system import sandbox
+
+if TYPE_CHECKING:
+    from netdissect.pipeline.privacy_loose import Loose
 
 _LEAST_KEY = 16
 _MOST_KEY = 65_536
@@ -74,9 +78,9 @@ def command(
     from netdissect.edit.anonymising import anonymise  # noqa: PLC0415
 
     with Plan() as plan:
-        known, left = _planned(file, choices, plan, names, keep_others=keep_others)
+        known, loose, left = _planned(file, choices, plan, names, keep_others=keep_others)
         with BlockReader(file) as reader:
-            done = anonymise(reader, target, plan, names, known)
+            done = anonymise(reader, target, plan, names, known, loose)
     text = f"{done.frames:,} frames written to {target}"
     if done.cut:
         text += f"; payloads of {done.cut:,} frames of no known connection removed"
@@ -127,15 +131,16 @@ def _key(path: str | None) -> bytes:
 
 def _planned(
     file: str, choices: Choices, plan: Plan, names: Pseudonyms, *, keep_others: bool
-) -> tuple[Callable[[Packet], bool] | None, int]:
+) -> tuple[Callable[[Packet], bool] | None, Loose, int]:
     """Plan the replacement of every payload.
 
-    Returns whether a packet belongs to a known connection (None: all others stay, too), and how
-    many places stay unchanged.
+    Returns whether a packet belongs to a known connection (None: all others stay, too), what
+    overwrites bytes that belong to no message, and how many places stay unchanged.
     """
     from netdissect import lookup  # noqa: PLC0415
     from netdissect.edit.anonymising import plan_fragments  # noqa: PLC0415
     from netdissect.edit.frames import of_connections  # noqa: PLC0415
+    from netdissect.pipeline.privacy_loose import Loose  # noqa: PLC0415
     from netdissect.pipeline.privacy_parts import rewritten  # noqa: PLC0415
 
     left = 0
@@ -148,10 +153,11 @@ def _planned(
             elif record.protocol is not None:
                 plan.datagram(record.frame, record.payload, new)
         known = None if keep_others else of_connections(session.reports)
+        loose = Loose(session.reports, names, names.words, schemas)
         plan.frames = session.frames_of_all_passes()
     with Session(file, choices, quiet=True) as session:
         # A second pass, because the connections are known only at the end of the first.
-        plan_fragments(session.reader.batches(), plan, names, known)
+        plan_fragments(session.reader.batches(), plan, names, known, loose)
         # The file may have grown between the passes.
         plan.frames = min(plan.frames, session.frames_of_all_passes())
-    return known, left
+    return known, loose, left

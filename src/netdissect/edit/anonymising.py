@@ -10,6 +10,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from struct import pack, pack_into
 from typing import IO
@@ -96,6 +97,7 @@ def anonymise(
     plan: Plan,
     names: Pseudonyms,
     known: Callable[[Packet], bool] | None,
+    loose: Callable[[Packet, bytes], bytes],
 ) -> Anonymised:
     """Write every frame in the same format, with other addresses and the payloads of a plan.
 
@@ -106,13 +108,14 @@ def anonymise(
         names: the pseudonyms of addresses.
         known: returns whether a packet belongs to a known connection; the payloads of all others
             are cut off. None = they stay.
+        loose: returns new bytes for a part of a TCP segment that belongs to no message.
 
     Raises:
         OSError: the target cannot be written; what was written ends with a whole record.
 
     """
     done = Anonymised()
-    frames = _Frames(plan, names, known)
+    frames = _Frames(plan, names, known, loose)
     with BlockWriter(target) as writer:
         for block in reader:
             if block.kind == PACKET:
@@ -136,12 +139,13 @@ def plan_fragments(
     plan: Plan,
     names: Pseudonyms,
     known: Callable[[Packet], bool] | None,
+    loose: Callable[[Packet, bytes], bytes],
 ) -> None:
     """Add the fragments of a capture to a plan that has everything else; arguments as above.
 
     A fragment does not tell what it belongs to, and may come before the one that does.
     """
-    rewriter = _Frames(plan, names, known)
+    rewriter = _Frames(plan, names, known, loose)
     for frame in chain.from_iterable(batches):
         for number, new in rewriter.fragments(frame):
             plan.piece(number, new)
@@ -186,9 +190,14 @@ class _Frames:
     """Rewrites frames in the order of the file."""
 
     def __init__(
-        self, plan: Plan, names: Pseudonyms, known: Callable[[Packet], bool] | None
+        self,
+        plan: Plan,
+        names: Pseudonyms,
+        known: Callable[[Packet], bool] | None,
+        loose: Callable[[Packet, bytes], bytes],
     ) -> None:
         self._plan = plan
+        self._loose = loose
         self._names = names
         self._known = known
         self._flow = Decapsulator()
@@ -332,7 +341,7 @@ class _Frames:
         key, payload, segment = packet[3:6]
         if segment is not None:
             ordinal, first = segment.connection, segment.stream_start
-            new = self._plan.segment(key, ordinal, first, payload, self._names.words)
+            new = self._plan.segment(key, ordinal, first, payload, partial(self._loose, packet))
         else:
             planned = self._plan.of_frame(self._frame)
             fits = planned is not None and len(planned[1]) == len(payload)

@@ -77,7 +77,8 @@ class Plan(Closing):
             if first < last:
                 mine = octets[first - start : last - start]
                 change = old[first - at : last - at], new[first - at : last - at]
-                out += [others(octets[done - start : first - start]), _copy(mine, *change, others)]
+                out.append(others(octets[done - start : first - start]))
+                out.append(_copy(mine, *change, others))
                 done = last
         return b"".join(out) + others(octets[done - start :])
 
