@@ -85,8 +85,8 @@ class Plan(Closing):
     def _messages(
         self, key: FlowKey, ordinal: int, start: int, end: int
     ) -> list[tuple[int, bytes, bytes]]:
-        """Return (offset, old, new bytes) of the messages that a part of a stream may have to do with,
-        in order.
+        """Return (offset, old bytes, new ones) of the messages that a part of a stream may have to
+        do with, in order.
         """
         words = "select at, old, new from stream where key = ? and ordinal = ? and at"
         # Messages do not overlap: only the last one before the part may reach into it.
