@@ -41,3 +41,24 @@ def test_trials_take_a_limited_share_of_the_run() -> None:
         if trials.trying or second % 20 == 0:
             trials.failed(float(second), known=True)
     assert 700 < calm < 800
+
+
+def test_a_calm_in_which_hardly_anything_may_be_sent_gives_way_to_a_trial() -> None:
+    trials = Trials(0.0)
+    trials.failed(1.0, known=True)
+    trials.advance(2.0, TRIAL_CASES)
+    for _ in range(100):
+        # A fair share.
+        for _ in range(15):
+            trials.hold_back()
+        assert not trials.advance(3.0, 1)
+    for _ in range(TRIAL_CASES):
+        assert not trials.advance(4.0)
+        for _ in range(20):
+            trials.hold_back()
+    assert not trials.advance(5.0)
+    trials.hold_back()
+    assert trials.advance(5.0)
+    # It is given its time, whatever earlier ones have taken.
+    trials.failed(9.0, known=True)
+    assert trials.trying

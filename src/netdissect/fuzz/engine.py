@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from netdissect.dissect.schema import Schema
-from netdissect.fuzz.cases import Case
+from netdissect.fuzz.cases import Case, Step
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.feedback import Feedback
 from netdissect.fuzz.generator import Generator
@@ -306,6 +306,7 @@ class Engine:
                 continue
             if not self._is_held_back(case):
                 return case
+            self._trials.hold_back()
         return None
 
     def _is_held_back(self, case: Case) -> bool:
@@ -391,7 +392,7 @@ class Engine:
         if stage != case.stage and self._is_known(replace(case, stage=stage)):
             self._sessions.done(session)
             return False
-        self._wait()
+        self._wait(case.steps[0])
         if self._feedback is not None:
             # On a busy machine, even a short wait takes long.
             briefly = not self._pacer.is_late(time.monotonic())
@@ -403,7 +404,7 @@ class Engine:
         self.report.mutations[case.kind] += 1
         for index, (step, (octets, key)) in enumerate(zip(case.steps, stamped, strict=True)):
             if index:
-                self._wait()
+                self._wait(step)
             self._steps.append(Sent(case.number, session.number, stage, step, octets))
             session.send(octets, key, kind, f"case {case.number}: {case.mutation}")
             self.report.sent(step.type, stage, control=case.is_control)
@@ -412,10 +413,10 @@ class Engine:
         self._unproven.append((time.monotonic(), held, case))
         return True
 
-    def _wait(self) -> None:
+    def _wait(self, step: Step) -> None:
         """Keep the sessions alive until the next message is due and the target can take it."""
         self._sessions.pump(self._pacer.wait(time.monotonic()))
-        self._sessions.heed()
+        self._sessions.heed(len(step.octets))
 
     def _share(self) -> None:
         """Add cases that brought something new to the corpus; from time to time read other

@@ -48,8 +48,9 @@ one."""
 _HANDSHAKES = 4.0
 """A session counts as refused after this many times the usual handshake time."""
 _WINDOW = 32
-"""Maximum number of messages between two probes of the held session: a target that stalls has
-about 200 KiB of room for datagrams, and loses further ones."""
+_MAX_WINDOW = 128
+"""Initial and maximum number of messages, each of up to 1 KiB, between two probes of the held
+session: a target that stalls has about 200 KiB of room for datagrams, and loses further ones."""
 _BACKLOG_SECONDS = 0.2
 """If an answer takes longer than this, the target has a backlog: fewer messages are sent between
 two probes."""
@@ -289,13 +290,14 @@ class Sessions:
         wait = min(left, _REPLY_SECONDS)
         return held.until(lambda: not held.unanswered, wait) or left <= _REPLY_SECONDS
 
-    def heed(self) -> None:
-        """Count a message of the held session. Every few messages, send a probe and wait for the
-        answer to the previous one. This keeps unread datagrams within the target's receive buffer,
-        and the answer time decides how many to send. `Watch` judges a target that stays silent.
+    def heed(self, octets: int = 0) -> None:
+        """Count a message of this size in the held session. Every few messages, send a probe and
+        wait for the answer to the previous one. This keeps unread datagrams within the target's
+        receive buffer, and the answer time decides how many to send. `Watch` judges a target that
+        stays silent.
         """
         held = self.held
-        self._ahead += 1
+        self._ahead += 1 + octets // 1024
         if held is None or self._ahead < self._window:
             return
         now = time.monotonic()
@@ -318,7 +320,7 @@ class Sessions:
         if seconds > _BACKLOG_SECONDS:
             self._window = max(1, self._window // 2)
         else:
-            self._window = min(self._window + 1, _WINDOW)
+            self._window = min(self._window + 1 + self._window // 8, _MAX_WINDOW)
 
     def _keep(self) -> None:
         """Keep the held and the leaving sessions alive while another one waits."""

@@ -14,6 +14,8 @@ _TRIAL_SECONDS = 5.0
 """Trials may take this long, ..."""
 _TRIAL_SHARE = 0.25
 """... and this share of the run, with the failures and restarts that they bring."""
+_STARVED = 20
+"""Cases held back for each one sent, beyond those of a trial, by which a calm is starved."""
 
 
 class Trials:
@@ -24,6 +26,7 @@ class Trials:
         self._spent = 0.0
         self._left = 0
         self._calm_until = 0.0
+        self._hunger = 0
         self._failed = False
 
     @property
@@ -52,10 +55,20 @@ class Trials:
         if self._left:
             self._left = max(0, self._left - sent)
             self._check_time(now)
-        elif self._failed and now >= self._calm_until:
-            self._left, self._seen = TRIAL_CASES, now
-            return True
+        elif self._failed:
+            self._hunger = max(0, self._hunger - _STARVED * sent)
+            starved = self._hunger > _STARVED * TRIAL_CASES
+            if starved:
+                # Too little is known to be survived: the time of calm is better spent on trials.
+                self._began, self._spent = now, 0.0
+            if starved or now >= self._calm_until:
+                self._left, self._seen = TRIAL_CASES, now
+                return True
         return False
+
+    def hold_back(self) -> None:
+        """Note a case that is not sent because it may be lethal."""
+        self._hunger += self.calm
 
     def _check_time(self, now: float) -> None:
         self._spent += now - self._seen
@@ -63,4 +76,4 @@ class Trials:
         if self._failed and self._spent > _TRIAL_SECONDS + _TRIAL_SHARE * (now - self._began):
             self._left = 0
         if not self._left:
-            self._calm_until = now + CALM_SECONDS
+            self._calm_until, self._hunger = now + CALM_SECONDS, 0
