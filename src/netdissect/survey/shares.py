@@ -38,7 +38,7 @@ from netdissect.pipeline.anomalies import MAX_ANOMALIES
 from netdissect.pipeline.counting import count_datagrams
 from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
-from netdissect.pipeline.spreading import COUNTS
+from netdissect.pipeline.spreading import QUIET_PLACES
 from netdissect.survey.dataset import Dataset, Drafts, Staged
 from netdissect.survey.slim import free_memory
 from netdissect.survey.sources import Source, local_copy
@@ -55,10 +55,12 @@ from netdissect.survey.work import (
 )
 
 LARGE_OCTETS = 1_000_000_000
-"""Bytes of a capture that is always read in as many shares as there can be: connections take 20 to
-150 kB while they are followed, and 600 at a time, with those that have just fallen silent, would
-take one worker 500 MB. To read the packets of other shares costs a hundredth of tracking them.
+"""Bytes of a capture that is always read in LARGE_SHARES: connections take 20 to 150 kB while they
+are followed, and 600 at a time, with those that have just fallen silent, would take one worker 500
+MB. To read the packets of other shares costs a hundredth of tracking them.
 """
+LARGE_SHARES = QUIET_PLACES // 2
+"""Shares of such a capture; each has whole places for quiet connections."""
 _BATCH = 512
 """Findings in one piece of a share's file: each piece names their class and its fields once."""
 
@@ -105,6 +107,11 @@ class _Task:
         """Return the file with the reports of a share."""
         return self.folder / f"reports-{index}"
 
+    @property
+    def servers(self) -> Path:
+        """Return the file with the servers that all shares know together."""
+        return self.folder / "servers"
+
     def findings(self, index: int) -> Path:
         """Return the file with the findings of a share; those about no connection are in that of
         the large capture's share, but in the merged result of another capture.
@@ -132,6 +139,7 @@ class _Merged:
     numbers: list[array[int]]
     """Per share: the final numbers of its connections."""
     elsewhere: parallel.UnclaimedFlows | None
+    """Without the servers."""
 
 
 class _Written:
@@ -177,7 +185,7 @@ def shares_for(source: Source, workers: int, octets: int) -> int:
     may have room for, or a local file larger than the average load of a worker.
     """
     if source.plain_octets >= LARGE_OCTETS:
-        return COUNTS[-1]
+        return LARGE_SHARES
     if source.url is not None or source.parts:
         return 1
     small = source.octets < max(parallel.MIN_OCTETS, octets // workers)
@@ -290,6 +298,10 @@ def _merge(work: _Task | Outcome, _parts: Sequence[None]) -> None:
     if not work.large and parallel.beyond_bounds(parts):
         work.dump(work.folder / "merged", None)
         return
+    if elsewhere is not None:
+        # Only the process that reads these flows needs the servers, which may be very many.
+        work.dump(work.servers, elsewhere.servers())
+        elsewhere = replace(elsewhere, known=())
     found, numbers = parallel.merged(parts, options)
     if not work.large:
         # Not a set of all numbers: there may be millions of connections, but few have findings.
@@ -347,7 +359,7 @@ def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
         counted = spans.counted(plan, partitions)
         if merged.elsewhere is not None and index == work.count:
             # One worker reads all unclaimed flows: bounds apply as in a single process.
-            servers, share, shares = merged.elsewhere.servers(), merged.elsewhere.share(), 1
+            servers, share, shares = _loaded(work.servers), merged.elsewhere.share(), 1
         else:
             servers, shares = Servers(weak=False), 1 if work.large else work.count
             share = parallel.share_of(index, work.count, merged.elsewhere)
