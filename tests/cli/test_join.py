@@ -13,7 +13,9 @@ from click.testing import CliRunner, Result
 import console_docs
 from netdissect.capture import open_capture
 from netdissect.cli import cli
+from netdissect.cli.session import Session
 from netdissect.join import Fate, join
+from netdissect.pipeline import Options
 
 CAPTURES = console_docs.ROOT / "captures"
 CLIENT = str(CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap")
@@ -270,3 +272,21 @@ def test_what_is_said_of_two_captures_is_broken_between_words() -> None:
         lines = run("join", CLIENT, SERVER, "--width", str(width)).stdout.splitlines()
         assert all(len(line) <= width for line in lines if "/" not in line)
         assert len(lines) > 20
+
+
+@pytest.mark.parametrize("command", ["timeline", "ladder", "stats"])
+def test_two_captures_share_a_bound_and_are_read_for_the_wanted_connection_alone(
+    monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Both are analysed at the same time: otherwise they take twice the memory of one."""
+    used: list[Options] = []
+
+    def noted(self: Session, options: Options, most: int | None = None) -> Options:
+        used.append(usual(self, options, most))
+        return used[-1]
+
+    usual = Session.with_first_look
+    monkeypatch.setattr(Session, "with_first_look", noted)
+    assert run(command, CLIENT, SERVER, "--connection", "1").exit_code == 0
+    assert [each.together for each in used] == [2] * len(used)
+    assert {each.only for each in used} == {frozenset({1})}

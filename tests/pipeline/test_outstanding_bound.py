@@ -52,12 +52,12 @@ def packets(connections: int, count: int, step: int) -> Iterator[Packet]:
             yield PacketKind.UDP, frame, frame * 1_000, key, payload, None, ()
 
 
-@pytest.mark.parametrize("step", [1, -2])
+@pytest.mark.parametrize(("step", "together"), [(1, 1), (-2, 1), (1, 2)])
 def test_all_outstanding_units_together_are_bounded(
-    monkeypatch: pytest.MonkeyPatch, step: int
+    monkeypatch: pytest.MonkeyPatch, step: int, together: int
 ) -> None:
-    monkeypatch.setattr(table, "MAX_ALL_OUTSTANDING", 8 * MESSAGES)
-    pipeline = Pipeline(Options(strict=True))
+    monkeypatch.setattr(table, "MAX_ALL_OUTSTANDING", 8 * MESSAGES * together)
+    pipeline = Pipeline(Options(strict=True, together=together))
     most = 0
     for packet in packets(20, 4, step):
         pipeline.feed(packet)

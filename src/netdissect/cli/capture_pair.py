@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -38,7 +39,8 @@ class CapturePair(Closing):
             raise UsageError("-Y works on one capture: leave out the filter or the second capture")
         self.session = session
         self.second = second
-        options = session.choices.options()
+        self._choices = replace(session.choices, together=2)
+        options = self._choices.options()
         self.joined = join(session.file, second, options=options)
         session.joined = self.joined.report.captures
         self.observed = Observed(self.joined, options.limits)
@@ -78,12 +80,15 @@ class CapturePair(Closing):
         """Close both captures."""
         self.joined.close()
 
-    def _open(self) -> tuple[Session, Session]:
-        choices = self.session.choices
-        return (
-            Session(self.session.file, choices, quiet=True),
-            Session(self.second, choices, quiet=True),
-        )
+    def _open(self, connection: int | None) -> tuple[Session, Session]:
+        """Open both captures for what they show of a connection (None = of all requested)."""
+        first = Session(self.session.file, self._choices, quiet=True)
+        other = Session(self.second, self._choices, quiet=True)
+        wanted = self.part.connections if connection is None else {connection}
+        if wanted:
+            for capture, session in enumerate((first, other)):
+                session.only = self.observed.own_numbers(capture, wanted)
+        return first, other
 
     @property
     def reports(self) -> Reports:
@@ -113,7 +118,7 @@ class CapturePair(Closing):
     def timeline(self, connection: int | None) -> Iterator[UnitRecord | ConnectionEvent]:
         """Yield the units and events of a connection (None = all) as seen in both captures."""
         self.check(connection)
-        first, other = self._open()
+        first, other = self._open(connection)
         with first, other:
             for item in self.observed.timeline((first.timeline(), other.timeline())):
                 moments = (
@@ -127,7 +132,7 @@ class CapturePair(Closing):
     def flights(self, connection: int | None) -> Iterator[Flight]:
         """Yield the datagrams of a connection (None = all), each with its fate on the way."""
         self.check(connection)
-        first, other = self._open()
+        first, other = self._open(connection)
         with first, other:
             for flight in self.observed.flights((first.records(), other.records())):
                 if self._wanted(connection, flight.record.connection or 0, flight.moment_ns):

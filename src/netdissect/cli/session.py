@@ -54,6 +54,8 @@ class Choices:
     """`little` or `big`."""
     inflate_limit: int | None = None
     inflate_ratio: int | None = None
+    together: int = 1
+    """As `Options.together`."""
 
     @property
     def reading(self) -> Reading | None:
@@ -92,6 +94,7 @@ class Choices:
             reading=self.reading,
             strict=self.strict,
             limits=limits(),
+            together=self.together,
             **hooks,
         )
 

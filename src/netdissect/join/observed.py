@@ -5,7 +5,7 @@ with its fate, by the clock and the connection numbers of the first capture.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from heapq import merge
 from statistics import median
@@ -58,6 +58,10 @@ class Observed:
     def numbers(self) -> list[int]:
         """Return the connections of the first capture that have a partner in the second."""
         return sorted(number for number, direction in self._senders if direction == 0)
+
+    def own_numbers(self, capture: int, wanted: Container[int]) -> frozenset[int]:
+        """Return the connections of a capture that are part of some of the first capture."""
+        return frozenset(mine for mine, ours in self._numbers[capture].items() if ours in wanted)
 
     def timeline(self, sides: Sequence[Iterable[_Item]]) -> Iterator[_Item]:
         """Yield units as their senders' captures show them, with the fates of their copies, and the

@@ -89,6 +89,8 @@ class Options:
     """Called for every connection as it ends; None = collect the reports."""
     lines: Lines | None = None
     """How to format reports, if only `Reports.lines` will be called; None = keep the reports."""
+    together: int = 1
+    """Captures that are analysed at the same time; they share `table.MAX_ALL_OUTSTANDING`."""
     placing: bool = False
     """Whether only `Analysis.begins`, `near` and `repeated` are needed, and no reports."""
 

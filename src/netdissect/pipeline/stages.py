@@ -91,7 +91,7 @@ class Pipeline(PacketSink):
         self.begun = ConnectionNumbers(self.options.begins, kept=not told)
         self.now_ns = 0
         """Time of the newest packet."""
-        self._table = FlowTable(self._hit, shares)
+        self._table = FlowTable(self._hit, shares, self.options.together)
         self._streams: dict[FlowKey, StreamPort] = {}
         """Flow key -> handler of its TCP segments."""
         self._rows: dict[str, CodeRow] = shared_rows()

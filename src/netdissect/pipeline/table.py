@@ -20,7 +20,8 @@ MAX_CONNECTIONS = 8_000
 """
 MAX_ALL_OUTSTANDING = 500_000
 """Outstanding units of all connections, and entries of units that these carry (over TCP: ranges of
-bytes, also those of incomplete messages), on the tables of all processes that share a capture.
+bytes, also those of incomplete messages), on the tables of all processes that share a capture, and
+of two captures that are shown as one.
 Beyond that, the connections with the most of them are evicted and reported.
 `track.unitstore.MAX_OUTSTANDING` is the bound for each space.
 """
@@ -119,12 +120,13 @@ class FlowTable:
     to leave; the caller ends them and then calls `remove`.
     """
 
-    def __init__(self, hit: Callable[[str], None], shares: int = 1) -> None:
+    def __init__(self, hit: Callable[[str], None], shares: int = 1, together: int = 1) -> None:
         """Create a table.
 
         Args:
             hit: called with the name of a bound when it is hit.
             shares: number of processes that share the flows of the capture.
+            together: as in `Options`.
 
         """
         self.handlers = HandlerTable()
@@ -157,7 +159,7 @@ class FlowTable:
         """Each flow once, as an ordered set."""
         self.most = 0
         """Flows that there have been at once."""
-        self._most_outstanding = MAX_ALL_OUTSTANDING // shares
+        self._most_outstanding = MAX_ALL_OUTSTANDING // (shares * together)
         self.due_units = MADE.count + self._most_outstanding
         """`MADE.count` above which `overloading` looks again."""
         self._rounds: list[int] = []
