@@ -21,6 +21,7 @@ import console_docs
 from livetraffic import BACKENDS, Pair, Sniff
 from netdissect.capture import open_capture
 from netdissect.cli import cli
+from netdissect.system.programs import find
 
 LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
 FRAMES = 1073
@@ -303,6 +304,19 @@ def test_no_command_has_a_traceback_without_descriptors(name: str, tmp_path: Pat
         )  # fmt: skip
         assert "Fatal Python error" in ended.stderr or "Traceback" not in ended.stderr, files
         assert "unexpected failure" not in ended.stderr, (files, ended.stderr)
+
+
+@pytest.mark.skipif(find("tshark") is None, reason="takes tshark")
+@pytest.mark.parametrize("files", [7, 9])
+def test_a_program_for_which_no_descriptor_is_left(files: int, tmp_path: Path) -> None:
+    """With 9 it is a temporary file that is lacking."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
+
+    ended = run("verify", LOSSY, preexec_fn=limit, cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "Too many open files" in ended.stderr
 
 
 def _mounts() -> bool:

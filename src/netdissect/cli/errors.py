@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import re
@@ -25,6 +26,8 @@ from netdissect.system.memory import TOO_LITTLE, lacks_memory
 
 _LONGEST_WORD = 200
 """Maximum length of a word in a message; longer ones are cut."""
+_NO_FOLDER = "No usable temporary directory"
+"""What `tempfile` says, even if it is files that are lacking."""
 
 
 class ClosedOutputError(Exception):
@@ -118,6 +121,11 @@ def _reason(error: BaseException) -> str:
         return TOO_LITTLE
     if isinstance(error, OSError):
         reason = error.strerror or str(error)
+        # Whichever file it was, as it was the last one. `tempfile` tries every folder instead.
+        if error.errno in {errno.EMFILE, errno.ENFILE}:
+            return f"{reason}: the limit is too low ('ulimit -n' shows it)"
+        if reason.startswith(_NO_FOLDER):
+            return f"no temporary file can be made: Too many open files, or n{reason[1:]}"
         return f"{error.filename or quoted('')}: {reason}" if error.filename is not None else reason
     return f"unexpected failure: {type(error).__name__}: {error} (--debug prints the traceback)"
 
