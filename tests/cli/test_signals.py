@@ -40,7 +40,7 @@ LIMIT_S = 60
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER: whoever a command leaves becomes our child. Source: prctl(2)."""
-_CAUGHT = 1 << (signal.SIGTERM - 1)
+_CAUGHT = sum(1 << (number - 1) for number in SIGNALS)
 _PIPE_OCTETS = 1 << 16
 """What a pipe holds. Source: pipe(7)."""
 
@@ -111,7 +111,7 @@ def ready(process: subprocess.Popen[bytes] | Run) -> None:
         except (FileNotFoundError, ProcessLookupError):
             return
         caught = next((line for line in status.splitlines() if line.startswith("SigCgt")), "")
-        if caught and int(caught.split()[1], 16) & _CAUGHT:
+        if caught and int(caught.split()[1], 16) & _CAUGHT == _CAUGHT:
             return
         time.sleep(0.001)
 

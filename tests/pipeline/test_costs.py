@@ -17,6 +17,7 @@ from netdissect.flow import Decapsulator
 from netdissect.model.packets import Frame, Packet, PacketKind, flow_ports, reverse_key
 from netdissect.pipeline import Options, Pipeline, recogniser, table
 from netdissect.pipeline.parallel import share_of
+from netdissect.pipeline.table import BRIEF
 from netdissect.track.recorder import Recorder
 from packetbuild import frame, ipv4, tcp, udp
 
@@ -284,6 +285,59 @@ def test_connections_begun_again_and_again_cost_no_more(
     usual = made(reliable_traffic("ordinary", "newest"), FLOOD // 4)
     runs = [partial(read, framed(packets)) for packets in (usual, lives(flows, length))]
     compare(runs[0], runs[1], MOST)
+
+
+def opened(name: str) -> list[tuple[int, bytes]]:
+    """Return (side, payload) of the first datagrams of a capture."""
+    with open_capture(ROOT / "captures" / f"{name}.pcap") as reader:
+        whole = list(islice(Decapsulator().packets(reader), BRIEF + 4))
+    return [(int(packet[3] != whole[0][3]), packet[4]) for packet in whole]
+
+
+def in_turns(flows: int, datagrams: list[tuple[int, bytes]]) -> list[Packet]:
+    """Return the datagrams of ever new flows, as many of each; 50 flows take turns."""
+    packets: list[Packet] = []
+    for begun in range(0, flows, 50):
+        for side, payload in datagrams:
+            for at in range(begun, begun + 50):
+                key = bytes([10, *at.to_bytes(3, "big"), 10, 1, 1, 1]) + b"\xc3\x50\x1e\x61"
+                way, number = reverse_key(key) if side else key, len(packets) + 1
+                packets.append((PacketKind.UDP, number, number * 1_000_000, way, payload, None, ()))
+    return packets
+
+
+def flows_of(octets: Callable[[], bytes]) -> list[tuple[int, bytes]]:
+    return [(0, octets()) for _ in range(BRIEF + 4)]
+
+
+FLOWS: dict[str, Callable[[], list[tuple[int, bytes]]]] = {
+    "any": lambda: flows_of(lambda: CHANCE.randbytes(40)),
+    "zeros": lambda: flows_of(lambda: bytes(40)),
+    "riptide": lambda: [*HANDSHAKE, *((0, reliable(seq)) for seq in range(BRIEF))],
+    "teeworlds": lambda: opened("teeworlds/ddnet_clean"),
+    "knet": lambda: opened("knet/udp_loss8.server"),
+    "eoudp": lambda: opened("eoudp/late_two_clients_one_killed"),
+}
+"""The beginnings of flows, from nothing that is known to a connection of each protocol."""
+
+
+@pytest.mark.parametrize("each", [1, 2, BRIEF - 1, BRIEF + 4])
+@pytest.mark.parametrize("kind", FLOWS)
+def test_a_flood_costs_the_same_however_much_the_tables_hold(
+    monkeypatch: pytest.MonkeyPatch, kind: str, each: int
+) -> None:
+    """Whatever has to leave is found without a walk over the table."""
+    monkeypatch.setattr(table, "MAX_BRIEF", 20)
+    monkeypatch.setattr(table, "ADDED_A_LOOK", 10)
+    packets = in_turns(max(700, 3000 // each), FLOWS[kind]()[:each])
+
+    def bounded(most: int) -> float:
+        for name in ("MAX_SAMPLED", "MAX_QUIET_SAMPLED", "MAX_OTHER"):
+            monkeypatch.setattr(recogniser, name, most)
+        monkeypatch.setattr(table, "MAX_CONNECTIONS", most)
+        return taken(packets)
+
+    compare(partial(bounded, 50), partial(bounded, 500), 1.5)
 
 
 def framed(packets: list[Packet]) -> list[Frame]:
