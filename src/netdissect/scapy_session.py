@@ -28,6 +28,7 @@ from netdissect.pipeline.iterate import iter_records
 from netdissect.pipeline.options import Options
 from netdissect.pipeline.records import Records
 from netdissect.pipeline.stages import Pipeline
+from netdissect.protocols import registry
 
 __all__ = ["NetdissectSession", "rdpcap"]
 
@@ -66,9 +67,8 @@ def _read(record: DatagramRecord, octets: bytes) -> Packet | None:
     """
     if record.protocol is None or record.dialect is None:
         return None
-    layer = reading_layer(
-        record.protocol, octets, record.dialect, record.transport, record.direction
-    )
+    where = registry.get(record.protocol).layer_module or record.protocol
+    layer = reading_layer(where, octets, record.dialect, record.transport, record.direction)
     if record.transport == "udp":
         return layer(octets)
     return layer.tcp_reassemble(octets, {}, {}) if len(record.frames) == 1 else None

@@ -70,12 +70,16 @@ BROKEN = {
 }  # fmt: skip
 
 
-def netdissect(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def python(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(folder), "XDG_CACHE_HOME": str(folder / "cache")}
     return subprocess.run(
-        [sys.executable, "-m", "netdissect", *words],
+        [sys.executable, *words],
         capture_output=True, text=True, timeout=120, env=environment, check=False,
     )  # fmt: skip
+
+
+def netdissect(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return python(folder, "-m", "netdissect", *words)
 
 
 def plant(folder: Path, name: str, kind: str) -> Path:
@@ -95,6 +99,18 @@ def test_a_good_plug_in_takes_what_it_claims(tmp_path: Path) -> None:
     ran = netdissect(tmp_path, "doctor")
     assert "protocol mine" in ran.stdout
     assert "plug-in, works" in ran.stdout
+
+
+def test_scapy_reads_its_packets_too(tmp_path: Path) -> None:
+    plant(tmp_path, "mine", "good")
+    ran = python(
+        tmp_path, "-c",
+        "from netdissect.pipeline import Options\n"
+        "from netdissect.scapy_session import rdpcap\n"
+        f"first = rdpcap({str(CLEAN)!r}, options=Options(without=frozenset({{'riptide'}})))[0]\n"
+        "print(first.netdissect.protocol, first.lastlayer().name)",
+    )  # fmt: skip
+    assert (ran.stdout, ran.stderr) == ("mine All\n", "")
 
 
 @pytest.mark.parametrize("kind", ["import", "scan", "recognise-loop"])

@@ -27,10 +27,12 @@ require more (`TELLING_OCTETS`).
 
 
 def reading_layer(
-    protocol: str, octets: bytes, dialect: str, transport: str, direction: int | None
+    where: str, octets: bytes, dialect: str, transport: str, direction: int | None
 ) -> Any:
-    """Return the Scapy layer that reads a datagram, or a piece of a stream, of a dialect."""
-    module = layer_module(protocol)
+    """Return the Scapy layer that reads a datagram, or a piece of a stream, of a dialect. `where`
+    is the name of a built-in protocol, or that of a plug-in's layer module.
+    """
+    module = layer_module(where)
     reader = getattr(module, "reader", module.root)
     return reader(octets, Request(dialect, direction, transport))
 
