@@ -62,6 +62,12 @@ BROKEN = {
     "exit": ("raise SystemExit(3)\n" + GOOD, LAYERS, "SystemExit: 3"),
     "name": (GOOD.replace('name = "NAME"', 'name = "other"'), LAYERS, "TypeError: it calls itself"),
     "policy": (GOOD.replace('Policy("NAME-1", ())', "None"), LAYERS, "policy() returns no Policy"),
+    "carrier": (
+        GOOD.replace('"NAME-1", ()', '"NAME-1", (SpaceRule("a", 8, AckRule.NONE, acked_with="b"),)').replace(
+            "import Policy", "import AckRule, Policy, SpaceRule"
+        ),
+        LAYERS, "`acked_with` names 'b', which is no space",
+    ),
     "recognise": (GOOD.replace("if final", "if 1 / 0"), LAYERS, "ZeroDivisionError"),
     "scan": (GOOD.replace('return [(0, "all")]', "payload[99999]"), LAYERS, "IndexError"),
     "code": (GOOD.replace('(0, "all")', '(12, "odd", None)'), LAYERS, "scan notes 'odd', of which"),

@@ -105,6 +105,10 @@ class Foreign(Protocol):
         self._policies = {row.name: inner.policy(row.name) for row in self.dialects}
         if not all(isinstance(policy, Policy) for policy in self._policies.values()):
             raise TypeError("its policy() returns no Policy")
+        for policy in self._policies.values():
+            for carrier in {rule.acked_with for rule in policy.spaces} - {None}:
+                if carrier not in {rule.name for rule in policy.spaces}:
+                    raise TypeError(f"`acked_with` names {quoted(carrier)}, which is no space")
         self._codes = {*shared_rows(), *(row.code for row in self.codes)}
 
     # -- calls whose failure the pipeline reports --------------------------------------------------
