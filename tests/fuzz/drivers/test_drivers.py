@@ -869,3 +869,19 @@ def test_bin3_messages_wait_until_those_before_were_read() -> None:
             session.send(message)
             assert server.recv(1 << 10) == message
         assert time.monotonic() - began < 1.5, "it reads, though it sends nothing back"
+
+
+def test_what_shows_nothing_is_asked_soon_and_then_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits: list[float] = []
+    with running("knet") as (target, _server):
+        session = driver_class("knet").connect(target, timeout=5)
+        monkeypatch.setattr(Driver, "_turn", lambda _self, wait: waits.append(wait))
+        assert session.until(lambda: len(waits) == 7, 5.0, pause=0.0002)
+        assert waits == [0.0002, 0.0004, 0.0008, 0.0016, 0.0032, 0.005, 0.005]
+        waits.clear()
+        assert session.until(lambda: len(waits) == 2, 5.0)
+        assert waits == [0.005, 0.005]
+        monkeypatch.undo()
+        session.close()

@@ -209,15 +209,25 @@ class Driver(ABC):
         while self.is_open and (left := end - self.clock()) > 0:
             self._turn(left)
 
-    def until(self, done: Callable[[], bool], timeout: float) -> bool:
-        """Pump until `done()` is true; return whether it became so within `timeout` seconds."""
+    def until(
+        self, done: Callable[[], bool], timeout: float, *, pause: float = _COMPANY
+    ) -> bool:
+        """Pump until `done()` is true; return whether it became so within `timeout` seconds.
+
+        Args:
+            done: what is waited for.
+            timeout: how long, in seconds.
+            pause: seconds until it is asked again, if nothing arrives; doubled each time, up to the
+                usual ones.
+        """
         end = self.clock() + timeout
         while not done():
             left = end - self.clock()
             # One refusal suffices: nothing listens there.
             if left <= 0 or not self.is_open or self.link.refused:
                 return False
-            self._turn(min(left, _COMPANY))
+            self._turn(min(left, pause))
+            pause = min(2 * pause, _COMPANY)
             self.meanwhile()
         return True
 

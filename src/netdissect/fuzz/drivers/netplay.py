@@ -47,6 +47,7 @@ _QUESTIONS = 3  # such sessions, after which the question is given up
 _FIRST_SECONDS, _FIRST_TIMES = 1.0, 4
 """Time given to a server that has just started to send a message back, and how many messages get
 it: else one of the next may end it before anything is known that it answers."""
+_READ_PAUSE = 0.0002  # seconds until it is first asked again whether a server has read
 _READ_SECONDS, _READ_TIMES = 0.02, 3.0
 """Minimum time given to a server of bin3 to read a message that it may not send back, and how many
 times as long as for what it sends back."""
@@ -173,7 +174,7 @@ class NetplayDriver(Driver):
         self._begins_asked = bool(self.learnt.get(_QUESTION))
         if self._begins_asked:
             self.probe(self._began)
-        elif self.link.is_read() is not False:
+        elif self._was_read():
             self.state = CONNECTED
 
     def ends(self, octets: bytes) -> bool:
@@ -220,7 +221,7 @@ class NetplayDriver(Driver):
         if self._out_of_step:
             self.end("out of step")
         if not self._begins_asked:
-            if self.state == "connecting" and self.link.is_read() is not False:
+            if self.state == "connecting" and self._was_read():
                 self.state = CONNECTED
             return
         late = now >= self._began + _QUESTION_SECONDS
@@ -299,7 +300,7 @@ class NetplayDriver(Driver):
 
     def unread(self, now: float) -> float:
         """Return for how many seconds the server has left unread what was sent."""
-        if self.link.is_read() is not False:
+        if self._was_read():
             self._unread_since = None
             return 0.0
         if self._unread_since is None:
@@ -370,11 +371,15 @@ class NetplayDriver(Driver):
         if self.dialect != "netplay-bin3":
             return
         if self.link.is_read() is not None:
-            self.until(lambda: self.link.is_read() is not False, self.quick_seconds)
+            # Nothing arrives when it has, and a large message has dozens of chunks.
+            self.until(self._was_read, self.quick_seconds, pause=_READ_PAUSE)
             return
         usual = max(_READ_SECONDS, _READ_TIMES * self._took)
         pause = self.quick_seconds if self._echo_due else min(usual, self.quick_seconds)
         self.until(lambda: not self.unanswered, pause)
+
+    def _was_read(self) -> bool:
+        return self.link.is_read() is not False
 
     def _parts(self, message: bytes) -> list[bytes]:
         if self.dialect != "netplay-bin3":
