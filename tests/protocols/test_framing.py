@@ -12,8 +12,8 @@ from netdissect.model.segments import StreamPiece
 from netdissect.protocols.framing import LengthPrefixed, Prefix
 
 
-def framer(width=2, limit=100, *, signed=False, chain=1, is_possible=lambda _: True):
-    prefix = Prefix(width, limit, chain, is_possible, re.compile(rb"(?=.)", re.DOTALL), is_signed=signed)
+def framer(width=2, limit=100, *, chain=1, is_possible=lambda _: True, **how):
+    prefix = Prefix(width, limit, chain, is_possible, re.compile(rb"(?=.)", re.DOTALL), **how)
     return LengthPrefixed(prefix, fault="bad-length")
 
 
@@ -35,10 +35,11 @@ def messages(made, pieces):
     payloads=st.lists(st.binary(min_size=1, max_size=60), max_size=12),
     sizes=st.lists(st.integers(1, 40), max_size=40),
     width=st.sampled_from([2, 4]),
+    order=st.sampled_from(["little", "big"]),
 )
-def test_any_cut_gives_the_same_messages(payloads, sizes, width) -> None:
-    stream = b"".join(len(p).to_bytes(width, "little") + p for p in payloads)
-    made = framer(width, signed=width == 4)
+def test_any_cut_gives_the_same_messages(payloads, sizes, width, order) -> None:
+    stream = b"".join(len(p).to_bytes(width, order) + p for p in payloads)
+    made = framer(width, is_signed=width == 4, order=order)
     found = messages(made, cut(stream, sizes))
     assert [octets for octets, _, _, _ in found] == payloads
     assert not made.finish()
@@ -59,7 +60,7 @@ def test_empty_messages_are_skipped() -> None:
 
 @pytest.mark.parametrize("prefix", [b"\xff\xff\xff\xff", b"\xff\xff\xff\x7f", b"\x21\x03\0\0"])
 def test_impossible_lengths_are_named_and_skipped(prefix) -> None:
-    made = framer(4, signed=True)
+    made = framer(4, is_signed=True)
     found = made.feed(StreamPiece(0, prefix + b"rubbish", (1,)))
     assert found == [(prefix, (1,), ("bad-length",), 0)]
     assert made.feed(StreamPiece(11, b"\xff\xff\xff\xffmore", (2,))) == []

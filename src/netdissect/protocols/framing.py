@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from re import Pattern
-from typing import Final
+from typing import Final, Literal
 
 from netdissect.model.segments import StreamPiece
 from netdissect.protocols.base import Framed
@@ -59,7 +59,7 @@ class Prefix:
     """How messages follow their own length in a stream."""
 
     width: int
-    """Bytes of the length, which is little endian and does not count itself."""
+    """Bytes of the length, which does not count itself."""
     limit: int
     """Size of the largest message, bytes."""
     chain: int
@@ -70,11 +70,13 @@ class Prefix:
     """Zero-width match wherever a length followed by a message could begin."""
     is_signed: bool = False
     """True where a length with the top bit set is negative."""
+    order: Literal["little", "big"] = "little"
+    """Byte order of the length."""
 
     def length(self, data: bytes | bytearray, position: int) -> int:
         """Return the length at `position`."""
         return int.from_bytes(
-            data[position : position + self.width], "little", signed=self.is_signed
+            data[position : position + self.width], self.order, signed=self.is_signed
         )
 
 
