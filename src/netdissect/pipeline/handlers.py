@@ -17,6 +17,7 @@ from netdissect.pipeline.observer import Datagram, Observer
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Fault, Protocol
 from netdissect.protocols.claiming import DecodeAs
+from netdissect.protocols.foreign import disown
 from netdissect.track.connection import Connection
 from netdissect.track.lane import Lane
 
@@ -313,9 +314,12 @@ class DirectionHandler(DatagramHandler):
         return [(_UNIT, type_, "message", number, None, None), *events[1:]]
 
     def bug(self, frame: int, time_ns: int, bug: Exception) -> None:
-        """Report an exception in our own code as a finding, or re-raise it if `strict`."""
+        """Report an exception in a protocol's code, or caused by its events, as a finding; re-raise
+        it if `strict`.
+        """
         if self._intake.strict:
             raise bug
+        disown(self.protocol, bug)
         _log.info("frame %d: fault in %s", frame, self.protocol.name, exc_info=bug)
         text = f"{type(bug).__name__}: {bug}"
         self.connection.findings.add("dissector-bug", frame, time_ns, self.direction, text)

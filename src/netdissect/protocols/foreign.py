@@ -63,6 +63,12 @@ def admitted(name: str, load: Callable[[], Any]) -> Protocol | None:
         return None
 
 
+def disown(protocol: Protocol, bug: Exception) -> None:
+    """Disable a plug-in whose events the tracker cannot process; ignore other protocols."""
+    if isinstance(protocol, Foreign) and not isinstance(bug, ForeignError):
+        disable(protocol.name, f"its events cannot be tracked: {fault_of(bug)}")
+
+
 def trial(protocol: Protocol) -> None:
     """Pass a few payloads to a plug-in, which is disabled if it fails; ignore other protocols."""
     if not isinstance(protocol, Foreign):
