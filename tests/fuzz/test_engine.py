@@ -683,6 +683,14 @@ def test_after_a_stall_no_case_waits_for_a_session_of_its_own() -> None:
         sessions = Sessions(watch, FuzzReport((), ()))
         assert sessions.enter()
         watch.handshake = 0.001
+        ending = Case(2, "octets:flip", (Step(b"\x00"),), CONNECTED)
+        # The same is true while messages are overdue.
+        began = time.monotonic()
+        assert sessions.place(ending, ends=True, patient=False) is None
+        assert time.monotonic() - began < 0.5
+        placed = sessions.place(ending, ends=True)
+        assert placed is not None
+        sessions.done(placed[0])
         sessions.wait()
         began = time.monotonic()
         assert sessions.place(Case(1, "octets:flip", (Step(b"\x00"),), "fresh")) is None

@@ -380,7 +380,10 @@ class Engine:
     def _perform(self, case: Case) -> bool:
         """Record and send a case; return False if it has to wait for a session or is left out."""
         self._sessions.pump()
-        placed = self._sessions.place(case, ends=self._ending.expects(case) is not None)
+        # While behind the rate, others are sent in the meantime.
+        patient = not self._pacer.is_late(time.monotonic())
+        ends = self._ending.expects(case) is not None
+        placed = self._sessions.place(case, ends=ends, patient=patient)
         if placed is None:
             if len(self._waiting) < WAITING_LIMIT:
                 self._waiting.append(case)

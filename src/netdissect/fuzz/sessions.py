@@ -224,7 +224,9 @@ class Sessions:
 
     # --- one case -----------------------------------------------------------------------------
 
-    def place(self, case: Case, *, ends: bool = False) -> tuple[Driver, str] | None:
+    def place(
+        self, case: Case, *, ends: bool = False, patient: bool = True
+    ) -> tuple[Driver, str] | None:
         """Return (session for a case, its state); None if the case has to wait for a session.
 
         This waits only for a target that accepts sessions quickly, and not after a stall.
@@ -232,6 +234,7 @@ class Sessions:
         Args:
             case: the case.
             ends: whether it is expected to end its session, whatever the driver says.
+            patient: whether there is time to wait.
         """
         held = self.held
         ends = ends or (held is not None and any(map(held.risks, case.steps)))
@@ -239,7 +242,7 @@ class Sessions:
             return None if held is None else (held, CONNECTED)
         now = time.monotonic()
         soon = max(self._watch.handshake, self._next_open - now) < _FAST_SECONDS
-        end = now + (_WAIT_SECONDS if soon else 0.0)
+        end = now + (_WAIT_SECONDS if patient and soon else 0.0)
         while True:
             now = time.monotonic()
             found = self._take_spare() if case.stage == CONNECTED else self._side(case.stage)

@@ -26,8 +26,8 @@ ROOM_OCTETS = 4 << 20
 """Receive buffer asked for; short datagrams take about 768 bytes of it each."""
 CONNECT_SECONDS = 1.0
 """Timeout of a TCP connection attempt."""
-CATCH_UP_SECONDS = 0.5
-"""A delay of up to this long is made up for by sending faster."""
+CATCH_UP_SECONDS = 2.0
+"""A delay of up to this long is made up for by sending faster: some targets stall for a second."""
 _SO_RCVBUFFORCE = 33
 _LATE = 4.0
 _PORTS = 1 << 16
