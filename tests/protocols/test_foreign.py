@@ -166,10 +166,17 @@ def test_what_needs_all_layers_does_without_broken_ones(tmp_path: Path) -> None:
         assert "netdissect: protocol mine is disabled: KeyError: 'layers' (mine_layers.py:1)" in ran.stderr
 
 
-def test_layers_that_never_return_are_left_out(tmp_path: Path) -> None:
-    looping = LAYERS.replace("return All", LOOP)
-    files = {"mine_plugin.py": GOOD, "mine_layers.py": looping}
+@pytest.mark.parametrize(
+    ("instead", "why"),
+    [(LOOP, "Overrun: does not end"), ("raise ValueError('odd')", "ValueError: odd")],
+)
+def test_layers_that_fail_are_left_out(instead: str, why: str, tmp_path: Path) -> None:
+    files = {"mine_plugin.py": GOOD, "mine_layers.py": LAYERS.replace("return All", instead)}
     install(tmp_path, "mine", {name: text.replace("NAME", "mine") for name, text in files.items()})
     ran = netdissect(tmp_path, "decode", "mine", "00", "--json")
-    assert "protocol mine is disabled: Overrun: does not end" in ran.stderr
+    assert f"protocol mine is disabled: {why}" in ran.stderr
     assert [note["code"] for note in json.loads(ran.stdout)["annotations"]] == ["dissector-bug"]
+    ran = netdissect(tmp_path, "read", str(CLEAN), "--json", "--disable-protocol", "riptide")
+    assert ran.returncode == 0
+    assert ran.stderr.count(f"protocol mine is disabled: {why}") == 1
+    assert f"protocol mine   disabled: {why}" in netdissect(tmp_path, "doctor").stdout

@@ -118,6 +118,7 @@ def dissect(
 
     """
     where = module or protocol
+    ours = where == protocol or where.startswith("netdissect.")
     dissection = Dissection(
         protocol,
         request.dialect,
@@ -127,14 +128,14 @@ def dissect(
         FieldNode(protocol, None, 0, 8 * len(payload)),
     )
     try:
-        if module is None or module.startswith("netdissect."):
+        if ours:
             _read(dissection, where, payload, request, catalogue(where))
         # A plug-in's code may fail when it is imported, or never return: it gets a time limit.
         elif protocol not in faults:
             rows = attempt(catalogue, where, seconds=LOAD_SECONDS)
             attempt(_read, dissection, where, payload, request, rows)
     except (Exception, Overrun) as bug:
-        if isinstance(bug, Overrun):
+        if not ours:
             disable(protocol, fault_of(bug))
         # The only place that catches a bug in a layer. It is reported as a finding.
         if strict:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from netdissect.dissect.engine import Request, dissect
 from netdissect.dissect.foreign import (
     LOAD_SECONDS,
     Overrun,
@@ -82,6 +83,8 @@ def trial(protocol: Protocol) -> None:
                     protocol.scan(octets, 0, hints)
                 except ForeignError:
                     return
+                request = Request(protocol.dialects[0].name, 0, transport)
+                dissect(protocol.name, octets, request, module=protocol.layer_module)
 
 
 class Foreign(Protocol):
