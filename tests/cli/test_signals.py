@@ -9,6 +9,7 @@ import json
 import os
 import pty
 import random
+import re
 import shutil
 import signal
 import socket
@@ -40,7 +41,7 @@ LIMIT_S = 60
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER: whoever a command leaves becomes our child. Source: prctl(2)."""
-_CAUGHT = sum(1 << (number - 1) for number in SIGNALS)
+_HANDLED = sum(1 << (number - 1) for number in SIGNALS)
 _PIPE_OCTETS = 1 << 16
 """What a pipe holds. Source: pipe(7)."""
 
@@ -110,8 +111,9 @@ def ready(process: subprocess.Popen[bytes] | Run) -> None:
             status = Path(f"/proc/{process.pid}/status").read_text()
         except (FileNotFoundError, ProcessLookupError):
             return
-        caught = next((line for line in status.splitlines() if line.startswith("SigCgt")), "")
-        if caught and int(caught.split()[1], 16) & _CAUGHT == _CAUGHT:
+        # nohup has one of them ignored.
+        masks = re.findall(r"^Sig(?:Cgt|Ign):\t(\w+)$", status, re.MULTILINE)
+        if masks and sum(int(mask, 16) & _HANDLED for mask in masks) == _HANDLED:
             return
         time.sleep(0.001)
 
