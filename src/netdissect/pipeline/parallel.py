@@ -354,13 +354,9 @@ def merged(parts: Sequence[ShareResult], options: Options) -> tuple[Analysis, li
         for number, near in part.analysis.near.items()
     }
     known = [part.analysis.repeated for part in parts]
-    whole.repeated = (
-        None
-        if None in known
-        else {
-            numbers[share][number - 1] for share, mine in enumerate(known) for number in mine or ()
-        }
-    )
+    whole.repeated = None if None in known else {
+        numbers[share][number - 1] for share, mine in enumerate(known) for number in mine or ()
+    }
     for share, part in enumerate(parts):
         for anomaly in part.analysis.anomalies:
             if anomaly.connection is not None:

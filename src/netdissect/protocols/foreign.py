@@ -76,6 +76,7 @@ def trial(protocol: Protocol) -> None:
         return
     hints = Hints((protocol.dialects[0].name,) * 2)
     for transport in protocol.transports:
+        request = Request(protocol.dialects[0].name, 0, transport)
         for octets in _TRIALS:
             protocol.recognise([(0, 0, octets)], transport, final=True)
             if protocol.name not in faults:
@@ -83,7 +84,6 @@ def trial(protocol: Protocol) -> None:
                     protocol.scan(octets, 0, hints)
                 except ForeignError:
                     return
-                request = Request(protocol.dialects[0].name, 0, transport)
                 dissect(protocol.name, octets, request, module=protocol.layer_module)
 
 
