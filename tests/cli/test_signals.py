@@ -322,10 +322,15 @@ def test_workers_end_with_their_command(number: int, large: Path) -> None:
         assert status == (-number if number == signal.SIGKILL else 128 + number), said
 
 
-def test_what_is_unbuffered_is_not_cut_by_a_signal() -> None:
-    """Python loses the rest of a text whose write a signal cut off, where it has no buffer."""
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("signals", "pause_s"), [(1, 0), (2, 0), (1, 1.5 * interrupt.PATIENCE_S)])
+def test_what_waits_for_its_reader_is_not_cut_by_a_signal(
+    unbuffered: str, signals: int, pause_s: float
+) -> None:
+    """Python loses the rest of a text whose write ends with an exception."""
     with subprocess.Popen(
-        [sys.executable, "-m", "netdissect", "schema"], env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        [sys.executable, "-m", "netdissect", "schema"],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
     ) as process:  # fmt: skip
         assert process.stdout is not None
@@ -333,10 +338,26 @@ def test_what_is_unbuffered_is_not_cut_by_a_signal() -> None:
         while unread(process.stdout.fileno()) < _PIPE_OCTETS:
             assert time.monotonic() < limit
             time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
+        for number in SIGNALS[:signals]:
+            process.send_signal(number)
+            time.sleep(0.1)
+        time.sleep(pause_s)
         out, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 128 + signal.SIGINT
     assert len(out) > _PIPE_OCTETS
     assert out.endswith(b"}\n")
+
+
+def test_a_signal_ends_what_nobody_reads() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "netdissect", "schema"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=ROOT,
+    ) as process:
+        assert process.stdout is not None
+        while unread(process.stdout.fileno()) < _PIPE_OCTETS:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(LIMIT_S) == 128 + signal.SIGTERM
 
 
 def unread(descriptor: int) -> int:

@@ -330,15 +330,14 @@ def main() -> None:
         stream = getattr(sys, name)
         if stream is None:  # closed by the caller (`>&-`), which is not a failure
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123 - for the whole run
-        elif hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-            if kind is LenientText or isinstance(stream.buffer, io.RawIOBase):
-                # With PYTHONUNBUFFERED, a write that a signal interrupts loses text: buffer it by
-                # line. The old stream remains as `sys.__stdout__`, for the size of the terminal.
-                setattr(sys, name, kind(
-                    open(stream.fileno(), "wb", closefd=False),  # noqa: SIM115 - for the whole run
-                    stream.encoding, "backslashreplace", line_buffering=True,
-                ))  # fmt: skip
+        elif isinstance(stream, io.TextIOWrapper):
+            # The old stream remains as `sys.__stdout__`, for the size of the terminal. With
+            # PYTHONUNBUFFERED, it had no buffer.
+            by_line = stream.line_buffering or isinstance(stream.buffer, io.RawIOBase)
+            setattr(sys, name, kind(
+                interrupt.WholeWriter(io.FileIO(stream.fileno(), "wb", closefd=False)),
+                stream.encoding, "backslashreplace", line_buffering=by_line,
+            ))  # fmt: skip
     try:
         interrupt.install()
     except OSError as error:  # out of file descriptors

@@ -4,7 +4,8 @@ between two batches or two lines.
 An exception raised by a signal handler may come anywhere: in the middle of a line of output, or in
 compiled arithmetic, which mistakes it for a lack of memory. The handler therefore only remembers
 the signal. Loops call `check`, code that waits for input calls `wait`, and code that only waits for
-others uses `at_once`. If nobody checks within PATIENCE_S, an exception is raised after all.
+others uses `at_once`. If nobody checks within PATIENCE_S, an exception is raised after all; out of
+the write of a `WholeWriter`, which waits for its reader, only after LAST_S.
 
 Programs that use netdissect as a library and never call `install` keep their own handlers, and
 nothing in this module has an effect.
@@ -13,14 +14,19 @@ nothing in this module has an effect.
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import select
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PATIENCE_S = 1.0
@@ -28,7 +34,7 @@ PATIENCE_S = 1.0
 AGAIN_S = 0.01
 """Seconds until the exception is raised again if Python could not propagate the first one."""
 LAST_S = 5.0
-"""Seconds for the last output of an interrupted command, which nobody may be reading."""
+"""Seconds for a write or the last output of an interrupted command: nobody may be reading."""
 
 
 class Interrupted(KeyboardInterrupt):
@@ -45,8 +51,12 @@ class _State:
 
     number: int | None = None
     """The first signal received."""
+    until = 0.0
+    """When an exception is raised out of a write, too; `time.monotonic()`."""
     eager = 0
     """Number of open blocks of `at_once`."""
+    writing = 0
+    """Number of writes of a `WholeWriter` in progress."""
     over = False
     """Whether the command is ending, so that further signals are ignored."""
     before: dict[int, Any] | None = None
@@ -60,6 +70,28 @@ class _State:
 
 
 _state = _State()
+
+
+class WholeWriter(io.BufferedWriter):
+    """A stream whose writes a signal does not cut: of a write that ends with an exception, Python
+    drops what is not yet written.
+    """
+
+    def write(self, octets: ReadableBuffer, /) -> int:
+        """Write all of it, if anybody reads."""
+        _state.writing += 1
+        try:
+            return super().write(octets)
+        finally:
+            _state.writing -= 1
+
+    def flush(self) -> None:
+        """Write what is buffered, if anybody reads."""
+        _state.writing += 1
+        try:
+            super().flush()
+        finally:
+            _state.writing -= 1
 
 
 def heard() -> tuple[signal.Signals, ...]:
@@ -228,10 +260,10 @@ def _noted(number: int, frame: FrameType | None) -> None:
     del frame
     again = _state.number is not None
     if not again:
-        _state.number = number
+        _state.number, _state.until = number, time.monotonic() + LAST_S
         with suppress(OSError):
             os.write(_state.wake, b"!")
-    if not _state.over and (again or _state.eager):
+    if not (_state.over or _state.writing) and (again or _state.eager):
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise Interrupted
     if not again:
@@ -243,7 +275,8 @@ def _unheard(number: int, frame: FrameType | None) -> None:
     del number, frame
     if _state.over:
         os._exit(status())
-    raise Interrupted
+    if not _state.writing or time.monotonic() >= _state.until:
+        raise Interrupted
 
 
 def _dropped(what: sys.UnraisableHookArgs) -> None:
