@@ -16,6 +16,7 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from errno import ENOSPC
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from netdissect.model.errors import AccessError, NetdissectError
@@ -26,7 +27,7 @@ from netdissect.survey.slim import do_without_pandas
 from netdissect.survey.sources import Source, is_remote
 from netdissect.survey.work import Plan, survey_many, survey_one
 from netdissect.system import sandbox
-from netdissect.system.interrupt import at_once
+from netdissect.system.interrupt import Interrupted, at_once
 from netdissect.system.parent import usable_cores, usable_files
 from netdissect.system.programs import nothing_of_the_folder
 
@@ -282,7 +283,25 @@ def _kept_at(cluster: Any, count: int) -> Iterator[None]:
         cluster.loop.add_callback(repeated.stop)
 
 
-def _own_cluster(workers: int) -> Any:
+@contextmanager
+def _left(cluster: Any) -> Iterator[Any]:
+    """Close a cluster at the end, which waits for workers that read or only start: seconds that an
+    interrupted command does not have. Its processes end with it.
+    """
+    from distributed.deploy.spec import close_clusters  # noqa: PLC0415 - an extra
+
+    try:
+        yield cluster
+    except Interrupted:
+        atexit.unregister(close_clusters)
+        raise
+    except BaseException:
+        cluster.close()
+        raise
+    cluster.close()
+
+
+def _own_cluster(workers: int, folder: str) -> Any:
     from distributed import LocalCluster  # noqa: PLC0415 - an extra
     from distributed.deploy.spec import close_clusters  # noqa: PLC0415
     from distributed.security import Security  # noqa: PLC0415
@@ -301,6 +320,7 @@ def _own_cluster(workers: int) -> Any:
             threads_per_worker=1,
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
+            local_directory=folder,
             # Anyone who can talk to a scheduler can run programs: only this process has the keys.
             security=Security.temporary(),
             silence_logs=logging.CRITICAL,  # the outcomes are reported instead
@@ -332,7 +352,10 @@ def _client(scheduler: str | None, workers: int | None, patience: str) -> Iterat
         failures = {"distributed.scheduler.allowed-failures": MAX_ATTEMPTS - 1}
         stack.enter_context(dask.config.set(failures))
         if scheduler is None:
-            cluster = stack.enter_context(_own_cluster(workers or usable_cores()))
+            # Dask leaves the folders of workers that it does not close.
+            folder = TemporaryDirectory(prefix="netdissect-", ignore_cleanup_errors=True)
+            own = _own_cluster(workers or usable_cores(), stack.enter_context(folder))
+            cluster = stack.enter_context(_left(own))
             stack.enter_context(_kept_at(cluster, len(cluster.worker_spec)))
             yield stack.enter_context(Client(cluster))
             return
