@@ -28,7 +28,9 @@ def new_protocol(name: str, folder: Path, taken: Iterable[str] = ()) -> list[Pat
         CaptureFileError: a file cannot be written.
 
     """
-    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+    if keyword.iskeyword(name):
+        raise UsageError(f"{quoted(name)} is a keyword of Python, and no module can have its name")
+    if not _NAME.fullmatch(name):
         raise UsageError(
             f"{quoted(name)} is not a name: use letters a to z and digits, beginning with a letter"
         )

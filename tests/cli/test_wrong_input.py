@@ -89,6 +89,7 @@ SCHEMAS: dict[str, tuple[object, str]] = {
     "length without bits": (_schema({"fields": [["x", "int[:0]"]]}), "a length has 1 to 64 bits"),
     "empty id": ({"protocol": "riptide", "messages": {"": {}}}, "'' is neither an id in decimal nor"),
     "id in hexadecimal": ({"protocol": "riptide", "messages": {"0x10": {}}}, "messages.0x10: '0x10' is neit"),
+    "id with many digits": ({"protocol": "knet", "messages": {MANY: {}}}, "is neither an id in decimal"),
     "id with a point": ({"protocol": "riptide", "messages": {"1.5": {}}}, "'1.5' is neither an id"),
     "dialect of number": (_schema({"dialects": [5]}), "messages.1: dialects must be a list of names"),
     "near dialect": (_schema({"dialects": ["2.3"]}), "messages.1: riptide has no dialect '2.3'"),
@@ -239,6 +240,7 @@ WORDS: list[Case] = [
     (["fields", "teeworld"], 2, "did you mean 'teeworlds'"),
     (["fields", "xyzzy"], 2, "known: eoudp, riptide, knet"),
     (["-z", "nosuch", LOSSY], 2, "unknown statistics -z nosuch"),
+    (["-z", "conv,ipx", "-r", LOSSY], 2, "unknown statistics -z conv,ipx; known: conv, conv,tcp,"),
     (["--nosuch"], 2, "o such option"),
     (["read"], 2, "Missing capture FILE"),
     (["read", LOSSY, "x"], 2, "unexpected extra argument"),
@@ -299,6 +301,7 @@ WORDS: list[Case] = [
     *(([*words, "--from", "5000s"], 2, "--from: the capture ends after 12.5")
       for words in (["read", LOSSY], ["timeline", LOSSY], ["stats", LOSSY], ["diagnose", LOSSY], ["follow", LOSSY, "1"],
                     ["connections", LOSSY, "1"], ["slice", LOSSY, "-w", "x.pcap"], ["report", LOSSY, "-o", "x.html"])),
+    (["info", LOSSY, "--around", "#0"], 2, "'#0' is not a time; write 3s, 250ms or 1.5m, or a frame: #12"),
     (["info", LOSSY, "--around", "60s"], 2, "--around: the capture ends after 12.5"),
     *((["fuzz", "riptide", "--target", "127.0.0.1:9", "--out", "run", *words], 2, said) for words, said in (
         (["--type", "Nosuch"], "--type: riptide-2.2 has no message type 'Nosuch'; there are Ack, "),
@@ -430,6 +433,8 @@ WORDS: list[Case] = [
     (["schema", "nosuch"], 2, "no command 'nosuch' has --json"),
     (["schema", "conections"], 2, "did you mean 'connections'"),
     (["new-protocol", "1abc", "x"], 2, "'1abc' is not a name"),
+    (["new-protocol", "lambda", "x"], 2, "'lambda' is a keyword of Python"),
+    (["new-protocol", "mygame", ""], 2, "the name of a file cannot be empty"),
     (["new-protocol", "riptide", "x"], 2, "there already is a protocol 'riptide'"),
     (["follow", LOSSY, "x"], 2, "Invalid value for CONNECTION: 'x'"),
     (["send", "riptide", "Ack", "--target", f"127.0.0.1:{MANY}"], 2, "has no port"),
@@ -491,6 +496,9 @@ WORDS: list[Case] = [
       for more in ("-V", "-x")),
     (["read", LOSSY, "--csv-safe"], 2, "--csv-safe needs -T csv, -T tsv or -T fields"),
     (["show", LOSSY, "4", "--field", "sequence_i"], 2, "no field 'sequence_i'; did you mean 'sequence_id'?"),
+    (["show", LOSSY, "4", "--field", ""], 2, "frame 4 has no field ''"),
+    *((["fuzz", "knet", "--target", target], 2, "is no HOST:PORT") for target in ("[::1:5", "::1]:5", "[[::1]]:5")),
+    (["encode", "riptide", "Reliable", f"sequence_id=-{MANY}"], 2, "has too many digits"),
 ]  # fmt: skip
 
 STDIN: list[tuple[list[str], str | bytes, str]] = [
@@ -514,6 +522,7 @@ STDIN: list[tuple[list[str], str | bytes, str]] = [
     (["encode", "riptide", "-"], '{"fields": {}, "type": "Relible"}', "has no message 'Relible'"),
     (["encode", "riptide", "-"], '{"fields": {"sequence_id": "x"}, "type": "Reliable"}',
      "sequence_id: is neither a number nor the name of one"),
+    (["encode", "riptide", "-"], f'\n{{"fields": {{"sequence_id": {MANY}}}}}', "line 2: a number has too many digits"),
     (["encode", "riptide", "-"], '{"fields": {"sequence_id": [1]}, "type": "Reliable"}',
      "sequence_id: is neither a number nor the name of one"),
     (["encode", "riptide", "-"], '{"fields": {"sequence_id": 1.5}, "type": "Reliable"}',
@@ -650,6 +659,8 @@ def test_wrong_schema_files(name: str, content: str | bytes, said: str) -> None:
         ("x = " + "[" * 3000 + "]" * 3000, "plan.toml: nested too deeply"),
         ("protocol = 'riptide'\ntarget = '127.0.0.1:9'\ncases = 'many'", "plan.toml: cases: 'many' is"),
         ("protocol = ['riptide']", "plan.toml: protocol takes one value"),
+        ("protocol = 'riptid'", "plan.toml: protocol: no protocol is called 'riptid'; did you"),
+        ("protocol = 'knet'\ntarget = 9", "plan.toml: target: '9' is no HOST:PORT"),
         (f"cases = {MANY}", "plan.toml: a number has too many digits"),
     ],
 )

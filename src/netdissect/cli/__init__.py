@@ -282,9 +282,9 @@ def _tap(args: list[str]) -> list[str]:
     at = args.index("-z")
     name = args[at + 1] if at + 1 < len(args) else ""
     rest = args[:at] + args[at + 2 :]
-    # Longest first: `conv` is a prefix of `conv,udp`.
+    # Longest first: `conv` is a prefix of `conv,udp`, and takes nothing else.
     for known in sorted(ALIASES, key=len, reverse=True):
-        if name == known or name.startswith(known + ","):
+        if name == known or (name.startswith(known + ",") and known != "conv"):
             tail = name[len(known) + 1 :].split(",")
             interval = ["--interval", tail[0]] if known == "io,stat" and tail[0] else []
             return [ALIASES[known], *rest, *interval]

@@ -13,7 +13,7 @@ from netdissect.cli import options
 from netdissect.cli.complete import PROTOCOL
 from netdissect.cli.decode import DIRECTIONS, PayloadFacts
 from netdissect.cli.output import print_json
-from netdissect.model.errors import UsageError
+from netdissect.model.errors import UsageError, reason
 from netdissect.model.files import numbered_lines
 from netdissect.model.text import quoted, unescape_surrogates
 from netdissect.render.safe import safe
@@ -107,8 +107,10 @@ def _lines() -> Iterator[dict[str, Any]]:
             row = _restored(json.loads(line))
         except RecursionError:
             raise click.BadParameter(f"line {number} is nested too deeply.") from None
-        except ValueError:
+        except (json.JSONDecodeError, UnicodeDecodeError):
             raise click.BadParameter(f"line {number} is not JSON.") from None
+        except ValueError as error:
+            raise click.BadParameter(f"line {number}: {reason(error)}.") from None
         if not isinstance(row, dict) or not isinstance(row.get("fields"), dict):
             raise click.BadParameter(f"line {number} has no object `fields`.")
         for name, fits, wanted in _BESIDE:

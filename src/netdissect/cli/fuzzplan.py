@@ -34,6 +34,9 @@ def read_plan(path: str, command: click.Command) -> dict[str, Any]:
         UsageError: the file is missing or not TOML, or a key or value is wrong.
 
     """
+    from netdissect.fuzz.target import Target  # noqa: PLC0415
+    from netdissect.lookup import known_protocols  # noqa: PLC0415 - imports scapy
+
     try:
         data = parse_toml(read_text(path, MAX_PLAN_OCTETS))
     except OSError as error:
@@ -48,7 +51,15 @@ def read_plan(path: str, command: click.Command) -> dict[str, Any]:
         if param is None:
             allowed = sorted([*known, "oracles"])
             raise UsageError(f"{path}: {unknown('key', key, allowed)}")
-        values[str(param.name)] = _value(f"{path}: {key}", param, value)
+        where = f"{path}: {key}"
+        values[str(param.name)] = found = _value(where, param, value)
+        try:
+            if key == "target":
+                Target.parse(found, own_host=True)  # whether it is, the command line says
+            elif key == "protocol":
+                known_protocols([found])
+        except UsageError as error:
+            raise UsageError(f"{where}: {error}") from error
     monitors = [*values.get("monitors", ()), *_monitors(path, oracles)]
     return {**values, "monitors": monitors} if monitors else values
 

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
+from netdissect.cli.complete import FILE
+
 
 @click.command("new-protocol")
 @click.argument("name")
-@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
-def command(name: str, folder: Path) -> None:
+@click.argument("folder", metavar="DIR", type=FILE)
+def command(name: str, folder: str) -> None:
     """Write a working plug-in for a protocol NAME into the new folder DIR.
 
     It has two messages, one sequence space, a fuzz driver, a server, and passing tests.
@@ -23,5 +25,5 @@ def command(name: str, folder: Path) -> None:
     from netdissect.lookup import protocol_names  # noqa: PLC0415
     from netdissect.scaffold import new_protocol  # noqa: PLC0415
 
-    for path in new_protocol(name, folder, protocol_names()):
+    for path in new_protocol(name, Path(folder), protocol_names()):
         click.echo(path)

@@ -45,9 +45,10 @@ class _Span(_TextType):
 
     name = "time"
 
-    def __init__(self, least: int = 0) -> None:
-        """Take the minimum, in nanoseconds."""
+    def __init__(self, least: int = 0, *, forms: str = "3s, 250ms or 1.5m") -> None:
+        """Take the minimum, in nanoseconds, and what an error message advises to write."""
         self._least = least
+        self._forms = forms
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return nanoseconds."""
@@ -56,7 +57,7 @@ class _Span(_TextType):
             return value
         match = _TEXT.match(str(value))
         if match is None:
-            self.fail(f"{quoted(value)} is not a time; write 3s, 250ms or 1.5m.", param, ctx)
+            self.fail(f"{quoted(value)} is not a time; write {self._forms}.", param, ctx)
         found = min(_MAX_NS, round(float(match[1]) * _UNITS[match[2]]))
         if found < self._least:
             self.fail("must be longer than 0.", param, ctx)
@@ -184,6 +185,9 @@ class Amount(click.FloatRange):
         return found
 
 
+_MOMENT = _Span(forms="3s, 250ms or 1.5m, or a frame: #12")
+
+
 class _Around(_WordType):
     """A time, or a frame as `#NUMBER`."""
 
@@ -193,7 +197,7 @@ class _Around(_WordType):
         """Return the text unchanged if it is one of the two."""
         text = str(value)
         if not re.fullmatch(r"#[1-9][0-9]{0,14}", text):
-            SPAN.convert(text, param, ctx)
+            _MOMENT.convert(text, param, ctx)
         return text
 
 

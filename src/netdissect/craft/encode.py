@@ -15,6 +15,8 @@ from netdissect.model.text import quoted
 
 _TEXT_PREFIX = "text:"
 """Prefix of bytes that are given as text instead of hexadecimal digits."""
+_MAX_DIGITS = 1000
+"""Longest decimal number that is converted: Python refuses some thousand digits."""
 
 
 def field_names(layer: type[Layer]) -> list[str]:
@@ -119,6 +121,8 @@ def _hexadecimal(text: str) -> bytes:
 def _number(field: Any, text: str) -> Any:
     # Python also accepts 1_000, and digits of other scripts.
     plain = text.isascii() and "_" not in text
+    if plain and len(text) > _MAX_DIGITS and text.lstrip("+-").isdigit():
+        raise ValueError("has too many digits")
     for convert in (lambda: int(text, 0), lambda: float(text)) if plain else ():
         try:
             value = convert()

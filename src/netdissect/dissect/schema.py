@@ -51,7 +51,7 @@ MAX_SCHEMA_OCTETS = 4 * 1024 * 1024
 _KEYS = ("format", "protocol", "note", "enums", "objects", "messages")
 _MESSAGE_KEYS = ("name", "direction", "dialects", "note", "fields")
 _FIELD_KEYS = ("name", "type", "bits", "note")
-_ID = re.compile(r"-?(0|[1-9][0-9]*)")
+_ID = re.compile(r"-?(0|[1-9][0-9]{0,19})")
 _NUMBER = re.compile(r"-?([0-9]{1,20}|0[xX][0-9A-Fa-f]{1,16})")
 _TYPE = re.compile(r"^([A-Za-z_][\w.]*)(?:\(([0-9]{1,9})\))?((?:\[(?::?[0-9]{1,9})?\]){0,16})$")
 

@@ -59,7 +59,8 @@ class Target:
             AccessError: not a loopback address, and `own_host` is False.
         """
         host, _, port = text.rpartition(":")
-        host = host.strip("[]")
+        if host[:1] == "[" and host[-1:] == "]":
+            host = host[1:-1]
         host = "127.0.0.1" if host == "localhost" else host
         try:
             address = ipaddress.ip_address(host)

@@ -35,8 +35,8 @@ def show_record(
 
     """
     tree = record.dissection
-    chosen = find_node(tree, field) if field and tree is not None else None
-    if field and tree is not None and chosen is None:
+    chosen = None if field is None or tree is None else find_node(tree, field)
+    if field is not None and tree is not None and chosen is None:
         near = did_you_mean(field, {node.name for node, _ in walk(tree.root)})
         raise UsageError(f"frame {record.frame} has no field {quoted(field)}{near}")
     screen.line(*record_title(record, clock))

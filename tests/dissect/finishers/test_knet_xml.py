@@ -57,7 +57,7 @@ def test_a_description_decodes_a_payload(tmp_path: Path) -> None:
         ("<m><message id='1'><u8 dynamicCount='99'/></message></m>", "needs dynamicCount"),
         ("<!DOCTYPE m [<!ENTITY a 'b'>]><m>&a;</m>", "document types"),
         ("<!DOCTYPE m SYSTEM 'file:///etc/passwd'><m/>", "document types"),
-        ("<m>" + "<struct>" * 100, "too many"),
+        ("<m>" + "<struct>" * 100, "nested too deeply"),
         ("<m>" + "<u8/>" * (MAX_ELEMENTS + 1) + "</m>", "too many"),
     ],
 )

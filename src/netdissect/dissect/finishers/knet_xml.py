@@ -73,8 +73,10 @@ def _tree(text: str) -> _Element:
     def start(tag: str, attributes: dict[str, str]) -> None:
         nonlocal count
         count += 1
-        if count > MAX_ELEMENTS or len(stack) > MAX_DEPTH:
+        if count > MAX_ELEMENTS:
             raise XmlSchemaError(f"line {parser.CurrentLineNumber}: too many elements")
+        if len(stack) > MAX_DEPTH:
+            raise XmlSchemaError(f"line {parser.CurrentLineNumber}: nested too deeply")
         element = _Element(tag, attributes, parser.CurrentLineNumber)
         stack[-1].children.append(element)
         stack.append(element)
