@@ -698,6 +698,33 @@ def test_after_a_stall_no_case_waits_for_a_session_of_its_own() -> None:
         sessions.close()
 
 
+def test_a_probe_that_was_lost_costs_no_more_than_a_moment() -> None:
+    with running("knet") as (target, server):
+        watch = Watch(KnetDriver, "knet-2.x", target, monitors.Monitors([]))
+        sessions = Sessions(watch, FuzzReport((), ()))
+        assert sessions.enter()
+        sessions.pump(0.1)
+        handle, left = server.handle, [sessions.held.link.local] if sessions.held else []
+
+        def losing(data: bytes, peer: Any, now: float) -> Any:
+            if peer not in left:
+                return handle(data, peer, now)
+            left.remove(peer)
+            return []
+
+        server.handle = losing  # type: ignore[method-assign]
+        sessions.heed(64 * 1024)
+        sessions.pump(0.1)
+        assert not left
+        began = time.monotonic()
+        sessions.heed(64 * 1024)
+        assert sessions.is_late
+        while sessions.is_late:
+            sessions.heed(64 * 1024)
+        assert time.monotonic() - began < 1.5
+        sessions.close()
+
+
 def test_many_answers_to_one_mutant_push_out_no_acknowledgement() -> None:
     """They come at once, before the fuzzer reads any of them."""
     with running("knet") as (target, server):

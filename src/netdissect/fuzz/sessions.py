@@ -54,6 +54,8 @@ session: a target that stalls has about 200 KiB of room for datagrams, and loses
 _BACKLOG_SECONDS = 0.2
 """If an answer takes longer than this, the target has a backlog: fewer messages are sent between
 two probes."""
+_STALL_SECONDS = 0.5
+"""If it takes longer than this, the target stalled, probably because sessions opened or closed."""
 _REPLY_SECONDS = 0.001
 """Extra time given to a target to react to a mutant before the next message."""
 _UNREAD_SECONDS = 0.5
@@ -107,6 +109,8 @@ class Sessions:
         self._calm_limit = _CALM_SESSIONS
         self._window = _WINDOW
         self._ahead = 0
+        self._overdue = 0.0
+        """Seconds after which an answer is asked for again; doubled each time."""
         self.is_late = False
         """Whether an answer to the held session is overdue."""
         watch.meanwhile = self._keep
@@ -168,7 +172,6 @@ class Sessions:
         ):
             self.adopt(session)
             return
-        self._note_stall(silence)
         while len(self._spares) >= self._room:
             self._part(self._spares.popleft().session)
         self._spares.append(_Spare(session, 0.0))
@@ -312,14 +315,20 @@ class Sessions:
         self.is_late = owed > 0
         if not self.is_late:
             self._ahead = 0
+            self._overdue = held.quick_seconds
             held.ask(now, again=True)
-        elif owed > self._watch.patience:
+        elif owed > self._overdue:
             # The probe or its answer may have been lost. The time for which an answer is overdue
             # keeps running, or a target that hangs would never be noticed.
             held.probe(now)
+            self._overdue = 2 * owed
 
     def _pace_by(self, seconds: float) -> None:
-        """Send fewer messages between two probes if answers take long."""
+        """Send fewer messages between two probes if answers take long, and open fewer sessions if
+        they take very long.
+        """
+        if seconds > _STALL_SECONDS:
+            self._note_stall(seconds)
         if seconds > _BACKLOG_SECONDS:
             self._window = max(1, self._window // 2)
         else:

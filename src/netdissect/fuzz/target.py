@@ -26,7 +26,7 @@ ROOM_OCTETS = 4 << 20
 """Receive buffer asked for; short datagrams take about 768 bytes of it each."""
 CONNECT_SECONDS = 1.0
 """Timeout of a TCP connection attempt."""
-CATCH_UP_SECONDS = 2.0
+CATCH_UP_SECONDS = 5.0
 """A delay of up to this long is made up for by sending faster: some targets stall for a second."""
 _SO_RCVBUFFORCE = 33
 _LATE = 4.0

@@ -493,6 +493,33 @@ def test_knet_sessions_outlive_a_reliable_datagram_of_three_bytes() -> None:
         session.close()
 
 
+def test_knet_numbers_that_mutants_have_taken_are_skipped() -> None:
+    """A server ignores a later datagram, or reliable message, that has one of them."""
+    message = bytes.fromhex("c0 0000 0000 0530 00 14 61626364")
+    with running("knet") as (target, _server):
+        session = driver_class("knet").connect(target)
+        first, _key = session.stamp(Step(message))
+        ahead, _key = session.stamp(Step(message, shift=(("sequence", 2), ("base", 2)), advance=0))
+        kept = put_packet_id(message, packet_id(first) + 3)
+        held, _key = session.stamp(Step(kept, hold=frozenset({"sequence"})))
+        later = [session.stamp(Step(message))[0] for _ in range(4)]
+        sent = [packet_id(each) - packet_id(first) for each in (first, ahead, held, *later)]
+        assert sent == [0, 3, 3, 1, 2, 4, 5]
+        bases = [int.from_bytes(each[3:5], "little") for each in (first, ahead, held, *later)]
+        assert bases == [0, 3, 2, 4, 5, 6, 7]
+        # The server is as strict: it answers no ping in a datagram whose PacketID it knows.
+        session.send(ahead)
+        session.pump(0.05)
+        ping, answers = Builder("knet-2.x").build(0, ("PingRequest", b"\x63")), session.answers
+        session.send(put_packet_id(ping, packet_id(ahead)))
+        session.pump(0.05)
+        assert session.answers == answers
+        session.send(put_packet_id(ping, packet_id(ahead) + 1))
+        assert session.until(lambda: session.answers > answers, 5.0)
+        assert session.alive(5.0)
+        session.close()
+
+
 def test_netplay_streams_are_cut_into_messages() -> None:
     first, second = bytes.fromhex("000500000161 62"), bytes.fromhex("0003000002")
     assert list(frames(first + second + b"\x00\x09\x00")) == [first, second]

@@ -5,6 +5,7 @@ Source: docs/protocols/knet.md sections 4 to 6.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from netdissect.dissect.readers import knet as readers
@@ -28,11 +29,11 @@ from netdissect.wire.knet import (
     SERVER_LIMIT,
     message_type,
 )
-from netdissect.wire.varint import KNET_7_7_16, KNET_7_8
+from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16
 
 RELIABLE_SPAN = 1 << 31  # VLE-1.15/16 holds no more
 HEAD, RELIABLE_FLAG = 3, 0x40  # flags and PacketID; the bit says that a base follows
-_LONG_FORM = 0x8000  # from here on a base takes four bytes
+_LONG_FORM, _MAX_BASE = 0x8000, 4  # from here on a base takes that many bytes
 _CLOSING = (DISCONNECT, DISCONNECT_ACK)
 _NO_TRANSFER = (0, 1)
 """Counts of fragments that are none."""
@@ -152,6 +153,31 @@ class Builder:
         )
 
 
+class Numbers:
+    """The numbers that come next, without those that mutants out of order have taken: a server
+    ignores what comes under them later.
+    """
+
+    def __init__(self, first: int, span: int) -> None:
+        self._next, self._span = first, span
+        self._taken: set[int] = set()
+
+    def peek(self, offsets: Iterable[int] = (0,)) -> int:
+        """Return the next number that is free at these offsets from it."""
+        while any((self._next + each) % self._span in self._taken for each in offsets):
+            self._taken.discard(self._next)
+            self.advance()
+        return self._next
+
+    def advance(self, count: int = 1) -> None:
+        """Go on by `count` numbers."""
+        self._next = (self._next + count) % self._span
+
+    def take(self, number: int, offsets: Iterable[int] = (0,)) -> None:
+        """Note that a mutant takes the numbers at these offsets from `number`."""
+        self._taken.update((number + each) % self._span for each in offsets)
+
+
 class KnetDriver(Driver):
     """One connection over UDP."""
 
@@ -173,8 +199,8 @@ class KnetDriver(Driver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._builder = Builder(self.dialect)
-        self._number = self._builder.first
-        self._base = 0
+        self._numbers = Numbers(self._builder.first, PACKET_SPAN)
+        self._reliable = Numbers(0, RELIABLE_SPAN)
         self._ping = 0
         self._pongs = 0
         self._due = 0.0
@@ -196,7 +222,8 @@ class KnetDriver(Driver):
         self.link.send(self._builder.build(self._next(), (name, payload), base=base))
 
     def _next(self) -> int:
-        number, self._number = self._number, (self._number + 1) % PACKET_SPAN
+        number = self._numbers.peek()
+        self._numbers.advance()
         return number
 
     def handle(self, data: bytes, now: float) -> None:
@@ -274,22 +301,33 @@ class KnetDriver(Driver):
             return data, None
         shift = dict(step.shift)
         reliable = bool(data[0] & RELIABLE_FLAG)
-        if reliable and "base" not in step.hold:
-            base = (self._base + shift.get("base", 0)) % RELIABLE_SPAN
-            data = reliable_base(data, base)
-            # Each reliable message of the datagram takes a number.
-            self._base = (self._base + self._count(data)) % RELIABLE_SPAN
+        if reliable:
+            data = self._with_base(data, None if "base" in step.hold else shift.get("base", 0))
         if "sequence" in step.hold:
+            self._numbers.take(packet_id(data))
             return data, None
-        number = (self._number + shift.get("sequence", 0)) % PACKET_SPAN
-        self._number = (self._number + step.advance) % PACKET_SPAN
+        number = self._numbers.peek()
+        self._numbers.advance(step.advance)
+        if by := shift.get("sequence", 0):
+            number = (number + by) % PACKET_SPAN
+            self._numbers.take(number)
         expected = reliable and not step.shift and not step.hold
         return put_packet_id(data, number), number if expected else None
 
-    def _count(self, data: bytes) -> int:
-        """Return how many reliable numbers a datagram takes; one where it cannot be read."""
-        deltas = [message.delta or 0 for message in self._builder.read(data) or ()]
-        return max(deltas, default=0) + 1
+    def _with_base(self, data: bytes, shift: int | None) -> bytes:
+        """Return a datagram with the next reliable base, moved by `shift`; None: with its own."""
+        messages = self._builder.read(data) or ()
+        offsets = {message.delta or 0 for message in messages} or {0}
+        if shift is None:
+            if len(data) >= HEAD + _MAX_BASE:
+                self._reliable.take(KNET_15_16.read(data, HEAD, len(data))[0], offsets)
+            return data
+        base = self._reliable.peek(offsets)
+        self._reliable.advance(max(offsets) + 1)
+        if shift:
+            base = (base + shift) % RELIABLE_SPAN
+            self._reliable.take(base, offsets)
+        return reliable_base(data, base)
 
     def leave(self) -> None:
         """Send Disconnect. To a server that has dropped the connection it is a stranger's first
@@ -298,7 +336,7 @@ class KnetDriver(Driver):
         self._leaving = True
         if self.answers and not self._left:
             # Before it has taken us in, it would take this for another client.
-            self._send(DISCONNECT, base=self._base)
+            self._send(DISCONNECT, base=self._reliable.peek())
 
     def left(self) -> bool:
         """Return whether the server has said DisconnectAck, or dropped us without a word."""

@@ -5,7 +5,7 @@ Source: docs/protocols/knet.md sections 4 to 6 and 12.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from netdissect.fuzz.drivers.knet import (
     HEAD,
@@ -25,6 +25,7 @@ from netdissect.wire.knet import (
 )
 
 _FRAGMENTS_BUG = 1 << 20
+_SLOTS = 1 << 16
 
 
 @dataclass(slots=True)
@@ -35,6 +36,8 @@ class _Peer:
     number: int
     newest: int = 0
     """Newest PacketID received."""
+    seen: dict[int, int] = field(default_factory=dict)
+    """The lower 16 bits of a PacketID received -> the latest such PacketID."""
 
 
 class KnetServer(DatagramServer[_Peer]):
@@ -59,21 +62,39 @@ class KnetServer(DatagramServer[_Peer]):
         if known is None:
             return self._accept(peer, now)
         known.heard = now
+        reliable = data[0] & RELIABLE_FLAG
+        if self._is_duplicate(known, data):
+            return [self._ack(known, data, peer)] if reliable else []
         messages = self._builder.read(data) or []
         self._tell(data, messages, known, peer)
         if self._builder.drops(data):
             del self._peers[peer]
             answered = any(each.name == DISCONNECT for each in messages)
             return [self._reply(known, peer, (DISCONNECT_ACK, b""))] if answered else []
-        replies: Replies = []
-        if data[0] & RELIABLE_FLAG:
-            replies.append((self._builder.ack(self._number(known), packet_id(data)), peer))
+        replies: Replies = [self._ack(known, data, peer)] if reliable else []
         for message in messages:
             self.delivered += 1
             self._check_length(message)
             if message.name == PING_REQUEST and message.payload:
                 replies.append(self._reply(known, peer, (PING_REPLY, message.payload[:1])))
         return replies
+
+    @staticmethod
+    def _is_duplicate(known: _Peer, data: bytes) -> bool:
+        """Note a PacketID; return whether it was received before: nothing of the datagram is read.
+
+        Source: docs/protocols/knet.md, malformed and odd input.
+        """
+        if len(data) < HEAD:
+            return False
+        number = packet_id(data)
+        before = known.seen.get(number % _SLOTS)
+        known.seen[number % _SLOTS] = number
+        # A base is read before that, and ends the connection if it is cut.
+        return before == number and len(data) > HEAD + 1
+
+    def _ack(self, known: _Peer, data: bytes, peer: Address) -> tuple[bytes, Address]:
+        return self._builder.ack(self._number(known), packet_id(data)), peer
 
     def tick(self, now: float) -> Replies:
         """Drop clients that time out."""
