@@ -144,6 +144,7 @@ class BuildHook(BuildHookInterface[Any]):
         except (Exception, SystemExit) as fault:  # noqa: BLE001 - a compiler may fail in any way
             self.app.display_warning(f"not compiled, installing plain Python: {fault}")
             reason = work / "reason.txt"
+            work.mkdir(parents=True, exist_ok=True)
             reason.write_text(f"{fault}\n", encoding="utf-8")
             build_data["force_include"][str(reason)] = REASON
             return

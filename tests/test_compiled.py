@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -105,13 +106,37 @@ def test_a_lack_of_memory_ends_the_process_without_an_abort() -> None:
     assert 1 in statuses or hot_path() != "compiled"
 
 
-def test_an_installed_package_is_compiled_where_it_can_be() -> None:
-    """An editable install is not, nor one on a machine without a C compiler."""
+def build_hook() -> Any:
+    """Import `hatch_build.py`."""
     spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
-    installed = not Path(netdissect.__file__).is_relative_to(ROOT / "src")
-    if spec is None or spec.loader is None or not installed:
-        pytest.skip("runs from the source")
+    assert spec is not None
+    assert spec.loader is not None
     hook = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = hook
     spec.loader.exec_module(hook)
-    assert hot_path() == ("compiled" if hook._wanted() else "interpreted")
+    return hook
+
+
+def test_an_installed_package_is_compiled_where_it_can_be() -> None:
+    """An editable install is not, nor one on a machine without a C compiler."""
+    if Path(netdissect.__file__).is_relative_to(ROOT / "src"):
+        pytest.skip("runs from the source")
+    assert hot_path() == ("compiled" if build_hook()._wanted() else "interpreted")
+
+
+def test_what_cannot_be_compiled_is_installed_as_plain_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the compiler of Python fails before it has written anything."""
+    hook = build_hook()
+    monkeypatch.setattr(hook, "_wanted", lambda: True)
+    monkeypatch.setitem(sys.modules, "mypyc.build", None)
+    config = {"compiled": ["*.py"], "hot": []}
+    data: dict[str, Any] = {"force_include": {}}
+    unused: Any = None
+    hook.BuildHook(str(tmp_path), config, unused, unused, str(tmp_path), "wheel").initialize(
+        "standard", data
+    )
+    (reason,) = data["force_include"]
+    assert "mypyc" in Path(reason).read_text("utf-8")
+    assert data == {"force_include": {reason: hook.REASON}}
