@@ -46,8 +46,9 @@ def riptide(checkout: Path, folder: Path, *, empty: bool) -> list[str]:
 def knet(checkout: Path, folder: Path) -> list[str]:
     """Compile the library and the server with ASan and UBSan."""
     (folder / "kNetBuildConfig.h").touch()
-    options = ("-std=c++11", "-DUNIX", "-DKNET_LOGGING_SUPPORT_ENABLED", '-DDEBUG_CPP_NAME="kNet"',
-               f"-I{checkout / 'include'}", f"-I{folder}")  # fmt: skip
+    # Its newest revision reads the second name of the system, those before it the first one.
+    options = ("-std=c++11", "-DUNIX", "-DKNET_UNIX", "-DKNET_LOGGING_SUPPORT_ENABLED",
+               '-DDEBUG_CPP_NAME="kNet"', f"-I{checkout / 'include'}", f"-I{folder}")  # fmt: skip
     sources = [*checkout.glob("src/*.cpp"), *checkout.glob("src/unix/*.cpp"), SERVERS / "knet.cpp"]
     return [str(linked(folder, sources, options, "-lpthread")), "{port}"]
 
