@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ SAID = frozenset(
     }
 )
 """Facts that are addresses or what people wrote."""
-STRAY = frozenset(' "{\0\ufffd\ufeff')
-"""Characters that no type of message has."""
+TYPE = re.compile(r"[\w.$\[\]]+")
+"""The name of a type of message."""
 
 
 def run(*words: object, status: tuple[int, ...] = (0,)) -> Result:
@@ -34,7 +35,7 @@ def run(*words: object, status: tuple[int, ...] = (0,)) -> Result:
 def plain(value: Any, key: str = "") -> Any:
     """Return a report without what must differ."""
     if isinstance(value, dict):
-        if key in {"c2s", "s2c"} and any(set(name) & STRAY for name in value):
+        if key in {"c2s", "s2c"} and not all(map(TYPE.fullmatch, value)):
             return sorted(map(str, value.values()))  # types that are bodies gone astray
         return {name: plain(item, name) for name, item in value.items() if name not in SAID}
     if isinstance(value, list):

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from ipaddress import ip_network
+from struct import iter_unpack
 
 from netdissect.model.errors import UsageError
 
@@ -35,6 +36,8 @@ _SCRIPTS = {2: (0x100, 0x80), 3: (0x4E00, 0x5000), 4: (0x20000, 0xA000)}
 extended Latin and two blocks of Han.
 """
 _WORD = re.compile(rb"(?:[0-9A-Za-z]|[\xc2-\xf4][\x80-\xbf]+){3,}")
+_SHORT = 16
+"""Characters of a text that another might become equal to by chance, at most."""
 _SPACE, _DELETE = 0x20, 0x7F
 _NO_ADDRESS, _EVERYBODY = bytes(6), b"\xff" * 6
 
@@ -162,26 +165,39 @@ class Pseudonyms:
 
     def _alike(self, octets: bytes) -> bytes:
         """Return a text whose characters have the same sizes: letters for letters, digits for
-        digits.
+        digits. Different words of letters and digits stay different.
         """
         text = octets.decode("utf-8", "surrogateescape")
-        made = self._stream(b"text", octets, 2 * len(text))
-        parts = []
-        for index, character in enumerate(text):
-            number = made[2 * index] << 8 | made[2 * index + 1]
-            if character == " " or not character.isprintable():
-                parts.append(character)
-            elif character.isascii():
-                kind = _LETTERS[52:] if character.isdigit() else _LETTERS[:52]
-                parts.append(chr(kind[number % len(kind)]))
-            else:
-                first, count = _SCRIPTS[len(character.encode())]
-                parts.append(chr(first + number % count))
-        return "".join(parts).encode("utf-8", "surrogateescape")
+        if len(text) > _SHORT:
+            made = self._stream(b"text", octets, 2 * len(text))
+            numbers = (number for (number,) in iter_unpack(">H", made))
+            text = "".join(map(_other, text, numbers))
+            return text.encode("utf-8", "surrogateescape")
+        # By chance short ones would become equal. Each character moves by a number that those
+        # before it give, and then by one that those behind it give: both can be undone.
+        for _ in range(2):
+            seen, moved = b"", ""
+            for character in text:
+                number = int.from_bytes(self._stream(b"short", seen, 2), "big")
+                moved = _other(character, number) + moved
+                seen += character.encode("utf-8", "surrogateescape")
+            text = moved
+        return text.encode("utf-8", "surrogateescape")
 
     def _stream(self, use: bytes, octets: bytes, size: int) -> bytes:
         """Return bytes that depend on nothing but the key, the use and the input."""
         return hashlib.shake_256(self._key[32:] + use + b"\0" + octets).digest(size)
+
+
+def _other(character: str, number: int) -> str:
+    """Return the character that is a number of places further among those of its size and kind."""
+    if character == " " or not character.isprintable():
+        return character
+    if character.isascii():
+        kind = _LETTERS[52:] if character.isdigit() else _LETTERS[:52]
+        return chr(kind[(kind.find(ord(character)) + number) % len(kind)])
+    first, count = _SCRIPTS[len(character.encode())]
+    return chr(first + (ord(character) + number) % count)
 
 
 def _visible(octets: bytes) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 _MAX_DIGITS = 18
@@ -12,6 +13,12 @@ _LONE = re.compile("[\ud800-\udfff]")
 _ESCAPE = r"\\(?:x([89a-f][0-9a-f])|u(d[89a-f][0-9a-f]{2}))"
 _LIKE_ESCAPE = re.compile(_ESCAPE)
 _ESCAPED = re.compile(rf"\\\\|{_ESCAPE}")
+_WORD = re.compile(
+    rb"(?:[A-Za-z0-9]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})+"
+)
+"""A word in lines of text. A byte that is no UTF-8 separates words, so that lines that are shown
+alike stay alike.
+"""
 
 
 def escape(char: str) -> str:
@@ -66,3 +73,8 @@ def quoted(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{key} = {quoted(item)}' for key, item in value.items())}}}"
     return str(value)
+
+
+def words(octets: bytes, spell: Callable[[bytes], bytes]) -> bytes:
+    """Return bytes whose words are overwritten, but no other characters."""
+    return _WORD.sub(lambda match: spell(match[0]), octets)

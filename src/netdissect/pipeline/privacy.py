@@ -12,6 +12,8 @@ The layers state which fields are private (`FieldNode.private`). A protocol may 
   them that state the whole, the index of the part, and the number of parts. The writer of such a
   class takes the offsets of the cuts as a third argument, and says by `begins` and `ends` whether
   the bytes contain the first and the last part.
+* `KEPT`: dialect -> pattern of what stays in a payload, also in a compressed one, even if the
+  layers cannot read it.
 * `members`: function of (the user's schema or None) that returns the names of members of JSON that
   are not private.
 """
@@ -21,10 +23,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
 
 from netdissect.model.dissection import ADDRESS, JSON, OCTETS, TEXT, Dissection, FieldNode
+from netdissect.model.text import words
 from netdissect.protocols import registry
 from netdissect.wire.bits import extract
 
@@ -63,14 +67,15 @@ class Writer(Protocol):
 class Habits:
     """What is known about the private data of one protocol."""
 
-    def __init__(self, protocol: str, schema: Any) -> None:
-        """Take the name of a protocol, and the user's schema for it or None."""
+    def __init__(self, protocol: str, schema: Any, dialect: str | None = None) -> None:
+        """Take a protocol, the user's schema for it or None, and the dialect of the bytes."""
         place = registry.get(protocol).privacy
         module = None if place is None else import_module(place)
         self.costs: Sequence[int] | None = getattr(module, "COSTS", None)
         self.packers: Mapping[str, Any] = getattr(module, "PACKERS", {})
         self.writers: Mapping[str, Any] = getattr(module, "WRITERS", {})
         self.parts: Mapping[str, tuple[str, str, str]] = getattr(module, "PARTS", {})
+        self.kept: re.Pattern[bytes] | None = getattr(module, "KEPT", {}).get(dialect)
         members = getattr(module, "members", None)
         self.members: frozenset[str] = frozenset() if members is None else members(schema)
 
@@ -184,7 +189,17 @@ class Rewriter:
         new = _RUN.sub(self._run, rest)
         if first & 7:
             new = self._unaligned(new)
+        if self.habits.kept is not None and not start & 7:
+            new = self._with_kept(self.habits.kept, node.buffer, start >> 3, new)
         self._edit(node.buffer, start, length - 8 * skip, new)
+
+    def _with_kept(self, kept: re.Pattern[bytes], index: int, start: int, new: bytes) -> bytes:
+        """Return the new bytes that begin at `start` in a buffer, but for what stays."""
+        data, out = self._tree.buffers[index].data, bytearray(new)
+        for match in kept.finditer(data):
+            first, end = (min(max(at, start), start + len(new)) for at in match.span())
+            out[first - start : end - start] = data[first:end]
+        return bytes(out)
 
     def octets(self, node: FieldNode) -> bytes:
         """Return the bytes of a field; if it is not aligned, least significant bit first."""
@@ -246,7 +261,8 @@ class Rewriter:
         try:
             json.loads(octets.decode("utf-8", "replace"))
         except (ValueError, RecursionError):
-            return _RUN.sub(self._run, octets)
+            # Only words are overwritten: the findings depend on the other characters.
+            return self._halves_kept(octets, partial(words, spell=self._text))
         names = [match[1] for match in _STRING.finditer(octets) if match[2]]
         members = self._new_members(dict.fromkeys(names))
 
@@ -278,8 +294,13 @@ class Rewriter:
 
     def _escaped(self, octets: bytes) -> bytes:
         """Overwrite a string in JSON."""
+        return self._halves_kept(octets, self._text)
+
+    @staticmethod
+    def _halves_kept(octets: bytes, write: Callable[[bytes], bytes]) -> bytes:
+        """Overwrite JSON, but for halves of surrogate pairs."""
         parts = _HALF.split(octets)
-        return b"".join(part if at & 1 else self._text(part) for at, part in enumerate(parts))
+        return b"".join(part if at & 1 else write(part) for at, part in enumerate(parts))
 
 
 def _start_of(value: str, octets: bytes) -> int:

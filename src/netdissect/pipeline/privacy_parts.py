@@ -82,13 +82,15 @@ def rewritten(
 
     """
     parts = _Parts(writer)
-    habits = cache(lambda protocol: Habits(protocol, schemas.get(protocol)))
+    habits = cache(
+        lambda protocol, dialect: Habits(protocol, schemas.get(protocol), dialect)
+    )
     for record in records:
         tree = record.dissection
         if tree is None or record.protocol is None:
             yield Rewritten(record, record.payload, 0)
         else:
-            known = habits(record.protocol)
+            known = habits(record.protocol, record.dialect)
             yield from parts.take(record, Rewriter(tree, known, writer), known)
     yield from parts.rest()
 

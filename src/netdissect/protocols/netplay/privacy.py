@@ -5,11 +5,11 @@ See `pipeline/privacy.py`.
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable
 
 from netdissect.dissect.schema import Schema, built_in
+from netdissect.model.text import words
 from netdissect.wire.netplay import CLASS_LINE, chunk_spans
 from netdissect.wire.netplay_text import could_be_class
 
@@ -17,7 +17,6 @@ _HEADER, _TRAILER = 2, 4
 """Sizes of the header and the checksum of a zlib stream, bytes."""
 _LEVELS = (6, 9, 1, 2, 3, 4, 5, 7, 8)
 """Levels of compression, in the order in which they are tried."""
-_WORDS = re.compile(rb"[A-Za-z0-9\x80-\xff]+")
 _WRONG_BLOCK = b"\x07"
 """Begins a block of a type that does not exist."""
 _LONG_BLOCK = b"\x01\xff\xff\0\0"
@@ -149,7 +148,7 @@ def _class_line(octets: bytes, spell: Callable[[bytes], bytes]) -> bytes:
     if could_be_class(name):
         return octets
     # Only words are overwritten: the findings on the line depend on the other characters.
-    return _WORDS.sub(lambda match: spell(match[0]), octets)
+    return words(octets, spell)
 
 
 def members(schema: Schema | None) -> frozenset[str]:

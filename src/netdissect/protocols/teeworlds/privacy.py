@@ -17,6 +17,7 @@ from random import Random
 
 from netdissect.wire import huffman
 from netdissect.wire.teeworlds import object_named
+from netdissect.wire.teeworlds_forms import D06, D065, DDNET, TOKEN_MAGIC
 from netdissect.wire.teeworlds_snapshots import (
     PACKED,
     pack_string,
@@ -335,6 +336,14 @@ def _is_utf8(octets: bytes) -> bool:
     return True
 
 
+_OFFER = rb"\A.{4}" + TOKEN_MAGIC + rb".{4}"
+"""A control message whose sender asks for tokens, or gives one."""
+KEPT = {
+    D06: re.compile(_OFFER, re.DOTALL),
+    D065: re.compile(_OFFER, re.DOTALL),
+    DDNET: re.compile(_OFFER + rb"|.{4}\Z", re.DOTALL),
+}
+"""What the analysis goes by. DDNet's token is at the end, whatever damage is before it."""
 PACKERS = {"decompressed": _recompress}
 WRITERS = {"close_reason": _close_reason, "snapshot": _snapshot}
 PARTS = {"snapshot": ("tick", "part", "num_parts")}
