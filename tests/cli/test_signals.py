@@ -217,12 +217,17 @@ FEW = (
 """Commands of which one signal each is sent on every change."""
 
 
+def clear(folder: Path) -> None:
+    """Remove what a command has written: some do not write over it."""
+    for left in folder.iterdir():
+        shutil.rmtree(left) if left.is_dir() else left.unlink()
+
+
 def judge(
     name: str, words: list[str], whole: bytes, delay_s: float, folder: Path, number: int,
     pool: Prefork | None,
 ) -> None:  # fmt: skip
-    for left in folder.iterdir():
-        shutil.rmtree(left) if left.is_dir() else left.unlink()
+    clear(folder)
     status, out, said = interrupted(words, delay_s, number, pool)
     assert status == 128 + number or (
         status == USUAL.get(name, 0) and (name in LIVE | VARIES or out == whole)
@@ -265,6 +270,7 @@ def many(name: str, capture: Path, folder: Path, count: int) -> None:
         nullcontext() if count <= FRESH else Prefork(ROOT) as prefork,
     ):
         for pool, signals in ((None, min(count, FRESH)), (prefork, count - FRESH)):
+            clear(folder)
             whole, takes_s = whole_output(name, words, pool) if signals > 0 else (b"", 0)
             for _ in range(signals):
                 number = chance.choice(SIGNALS)

@@ -3,12 +3,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import tracemalloc
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from netdissect.fuzz import CONNECTED, Step, Target, load_failure
+from netdissect.fuzz import CONNECTED, Step, Target, load_failure, minimise_failure
 from netdissect.fuzz import store as store_module
 from netdissect.fuzz.folder import Folder
 from netdissect.fuzz.minimise import Minimised, save_minimal
@@ -75,6 +76,18 @@ def test_sizes_are_bounded(
         load_failure(failure(tmp_path / "failure"))
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r"])
+def test_a_list_of_empty_steps_takes_no_memory_per_line(end: bytes, tmp_path: Path) -> None:
+    folder = failure(tmp_path / "failure")
+    (folder / "steps.jsonl").write_bytes(end * (32_000_000 // len(end)))
+    tracemalloc.start()
+    with suppress(UsageError):
+        load_failure(folder)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * store_module.MAX_STEPS_OCTETS
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -130,6 +143,13 @@ def test_a_minimal_folder_is_not_written_through_a_link(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write"):
         save_minimal(found, Minimised((STEP,), 1, True), [b"ab"])
     assert list(outside.iterdir()) == []
+
+
+def test_where_nothing_can_be_written_nothing_is_tried(tmp_path: Path) -> None:
+    folder = failure(tmp_path / "failure")
+    (folder / "minimal").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match=r"cannot write .*minimal: Not a directory"):
+        minimise_failure(load_failure(folder), Target("127.0.0.1", 9))
 
 
 @pytest.mark.parametrize("name", ["failure.json", "steps.jsonl", "datagrams/0001.bin"])

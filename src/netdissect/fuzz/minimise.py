@@ -6,6 +6,7 @@ failure shows soon after its cause, the last steps are tried alone first.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -184,6 +185,19 @@ class Minimiser:
         verdict, _octets = self.replayer.run(steps)
         self._well = verdict is None
         return verdict
+
+
+def check_place(folder: Path) -> None:
+    """Make sure, before hours of trials, that `save_minimal` may write into a failure's folder.
+
+    Raises:
+        UsageError: what is there is no folder, such as a symbolic link.
+    """
+    found = folder / "minimal"
+    if found.is_symlink() or (found.exists() and not found.is_dir()):
+        raise UsageError(f"cannot write {found}: Not a directory")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"cannot write {found}: Permission denied")
 
 
 def save_minimal(failure: Failure, result: Minimised, sent: Sequence[bytes]) -> Path:

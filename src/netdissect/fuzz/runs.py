@@ -19,7 +19,7 @@ from netdissect.fuzz.feedback import COVERAGE_VARIABLE, Coverage, Feedback
 from netdissect.fuzz.folder import Folder, free_path, open_new, write_json
 from netdissect.fuzz.generator import Generator, check_mutators
 from netdissect.fuzz.grammar import load_words, schema_grammar
-from netdissect.fuzz.minimise import Minimised, Minimiser, save_minimal
+from netdissect.fuzz.minimise import Minimised, Minimiser, check_place, save_minimal
 from netdissect.fuzz.monitors import NO_ANSWER, Monitors, Verdict
 from netdissect.fuzz.pcap import TrafficWriter
 from netdissect.fuzz.replay import Replayer
@@ -401,8 +401,10 @@ def minimise_failure(
         progress: called with (trials done, steps left).
 
     Raises:
-        UsageError: the failure does not recur, or the target cannot be restarted.
+        UsageError: the failure does not recur, the target cannot be restarted, or nothing can be
+            written into the folder.
     """
+    check_place(failure.folder)
     with _watching(failure, target, monitors) as watch:
         watch.answer_seconds = answer_seconds
         if watch.monitors.process is None:

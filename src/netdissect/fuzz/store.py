@@ -297,12 +297,13 @@ def load_failure(folder: Path) -> Failure:
     """
     try:
         with Folder(folder) as inside:
-            content = inside.read("failure.json", MAX_FACTS_OCTETS)
-            lines = inside.read("steps.jsonl", MAX_STEPS_OCTETS).splitlines()
-        if len(lines) > MAX_STEPS:
+            facts_octets = inside.read("failure.json", MAX_FACTS_OCTETS)
+            steps_octets = inside.read("steps.jsonl", MAX_STEPS_OCTETS)
+        lines = steps_octets.split(b"\n", MAX_STEPS)
+        if any(lines[MAX_STEPS:]):
             raise ValueError(f"steps.jsonl has more than {MAX_STEPS:,} lines")  # noqa: TRY301 - see below
         with _within("failure.json"):
-            facts = object_of(json.loads(content))
+            facts = object_of(json.loads(facts_octets))
             facts = {**facts, **_texts(facts), "learnt": _learnt(facts)}
         return Failure(folder, facts, tuple(_steps(lines)))
     except (OSError, ValueError) as error:
