@@ -19,6 +19,7 @@ import zstandard
 
 from netdissect.capture import CaptureError, open_capture
 from netdissect.capture.account import MAX_COMMENTS, MAX_TEXT
+from netdissect.capture.blocks import PACKET, BlockReader
 from netdissect.capture.pcap import MAX_FRAME_OCTETS
 from netdissect.capture.pcapng import MAX_BLOCK_OCTETS, MAX_INTERFACES
 from netdissect.pipeline import analyze
@@ -413,6 +414,52 @@ def test_an_impossible_record_length_is_damage(captured):
     assert len(frames) == 3
     assert reader.info.truncated_at == len(content)
     assert str(captured) in reader.damage
+
+
+LONG = MAX_FRAME_OCTETS + 4
+LONG_BLOCKS = {
+    2: pack("<HHIIII", 0, 0xFFFF, 0, 0, LONG, LONG),
+    3: pack("<I", LONG),
+    6: pack("<IIIII", 0, 0, 0, LONG, LONG),
+}
+"""Block type -> the head of a packet that is longer than any that is captured."""
+
+
+@pytest.mark.parametrize("behind", [b"", enhanced("<", 1, b"x")], ids=["last", "not last"])
+@pytest.mark.parametrize("kind", LONG_BLOCKS)
+def test_a_packet_that_is_too_long_is_damage_though_it_is_there(kind, behind):
+    before = section() + interface() + enhanced("<", 1, b"first")
+    long = block("<", kind, LONG_BLOCKS[kind] + bytes(LONG))
+    for content in (before + long + behind, section() + interface() + long + behind):
+        frames, reader = read(content)
+        assert [len(frame[3]) for frame in frames] == [5] * (content.startswith(before))
+        assert str(LONG) in reader.damage
+        with BlockReader(io.BytesIO(content)) as blocks:
+            assert sum(block.kind == PACKET for block in blocks) == len(frames)
+        assert str(LONG) in blocks.damage
+    many = section() + interface() + block("<", 6, pack("<IIIII", 0, 0, 0, 4, 4) + b"four")
+    assert len(read(many)[0]) == 1
+
+
+class Endless(io.RawIOBase):
+    """A file that begins with some bytes and never ends; it is not read very far."""
+
+    def __init__(self, head):
+        self.head, self.taken = head, 0
+
+    def read(self, count=-1):
+        assert self.taken < MAX_BLOCK_OCTETS // 4
+        at, self.taken = self.taken, self.taken + count
+        return self.head[at : self.taken].ljust(count, b"\0")
+
+
+@pytest.mark.parametrize("size", [MAX_BLOCK_OCTETS + 4, 2**31, 2**32 - 4])
+def test_a_block_that_is_too_long_is_not_read(size):
+    named = pack("<I", size)
+    for head in (section() + pack("<I", 0xBAD) + named, section()[:4] + named + section()[8:]):
+        with open_capture(Endless(head)) as reader:
+            assert list(reader) == []
+            assert str(size) in reader.damage
 
 
 def test_the_longest_record_is_read():

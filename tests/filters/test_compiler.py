@@ -257,10 +257,11 @@ def test_columns_read_values() -> None:
 
 
 def test_deep_values_do_not_overflow() -> None:
-    nested: Any = 1
+    objects: Any = 1
+    lists: Any = 1
     for _ in range(5000):
-        nested = {"x": nested}
-    record = samples.datagram(dissection=samples.dissection(fields={"a": nested}))
+        objects, lists = {"x": objects}, [lists]
+    record = samples.datagram(dissection=samples.dissection(fields={"a": objects, "decoded": lists}))
     assert not compile_filter("riptide.decoded == 1", NAMES).matches(record)
 
 

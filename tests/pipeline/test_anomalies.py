@@ -44,3 +44,11 @@ def test_an_analysis_counts_what_it_let_go(monkeypatch: pytest.MonkeyPatch, proc
     none = analyze(path, processes=processes, anomalies=False)
     assert not none.anomalies
     assert none.connections == whole.connections
+
+
+def test_what_is_counted_per_connection_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "MAX_COUNTED", 3)
+    found = room.ContentFindings()
+    times = [found._count(connection, "x") for connection in (1, 2, 1, 3, 4, 2, 1)]
+    assert times == [1, 1, 2, 1, 1, 1, 1]
+    assert len(found._repeats) == 3

@@ -91,6 +91,7 @@ def test_the_server_without_a_new_flow_for_longest_is_forgotten(monkeypatch) -> 
     recalls = pipeline.recogniser.servers.recalls
     assert [port for port in (7001, 7002, 7003) if recalls(key(1, port))] == [7001, 7003]
     assert pipeline.limits_hit == {"MAX_SERVERS": 1}
+    assert len(pipeline.recogniser.servers._spoken) == 2
 
 
 def test_a_flow_to_a_known_server_is_its_protocols() -> None:

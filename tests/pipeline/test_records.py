@@ -240,10 +240,9 @@ def test_what_is_decoded_late_or_not_at_all_changes_no_other_record(
             assert json.shown(record) == json.shown(whole)
 
 
-def test_what_is_not_decoded_keeps_no_ended_connection(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(records_module, "MAX_INSPECTORS", 2)
+@pytest.fixture(scope="module")
+def twelve(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture of twelve connections of Teeworlds, one after the other."""
     again = []
     for count in range(12):
         for frame in rdpcap(str(CAPTURES / "teeworlds" / "tw064_loss_client_side.pcap"), 150):
@@ -254,14 +253,40 @@ def test_what_is_not_decoded_keeps_no_ended_connection(
                     setattr(udp, port, getattr(udp, port) + count)
             del udp.chksum
             again.append(frame)
-    wrpcap(str(tmp_path / "again.pcap"), again)
+    path = tmp_path_factory.mktemp("twelve") / "again.pcap"
+    wrpcap(str(path), again)
+    return path
+
+
+def test_what_is_not_decoded_keeps_no_ended_connection(
+    twelve: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records_module, "MAX_INSPECTORS", 2)
     records = Records(lazy=True)
     records.needs = frozenset({"duplicate"})
     pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
-    for _ in iter_both(tmp_path / "again.pcap", records, pipeline, timeline=False):
+    for _ in iter_both(twelve, records, pipeline, timeline=False):
         pass
     assert len(pipeline.reports) >= 12
     assert len(records._passed) < 6
+
+
+def test_what_waits_to_be_decoded_and_who_decodes_is_bounded(
+    twelve: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = [item.kinds for item in iter_records(twelve)]
+    monkeypatch.setattr(records_module, "MAX_INSPECTORS", 2)
+    monkeypatch.setattr(records_module, "MAX_PASSED", 40)
+    records = Records(lazy=True)
+    pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
+    waiting, inspectors, facts, found = 0, 0, 0, []
+    for item in iter_both(twelve, records, pipeline, timeline=False):
+        found.append(item.kinds)
+        waiting = max(waiting, sum(len(row) for _, row in records._passed.values()))
+        inspectors, facts = max(inspectors, len(records._inspectors)), max(facts, len(records._lately))
+    assert found == whole
+    assert 30 < waiting <= 40
+    assert inspectors == facts == 2
 
 
 ASKS_UNITS = (
@@ -483,6 +508,17 @@ def test_what_is_held_is_bounded_by_its_size(
     assert most <= 5
     assert [item.frame for item in found] == [item.frame for item in whole]
     assert pipeline.limits_hit["MAX_HELD_RECORDS"] == records.held.early > 8
+
+
+def test_what_is_held_is_bounded_by_its_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    capture = vital_chunks(tmp_path / "vital.pcap", 40, 0)
+    whole = [item.frame for item in iter_records(capture)]
+    monkeypatch.setattr(held_module, "MAX_HELD_RECORDS", 7)
+    found, most = frames_and_waiting(capture, Options())
+    assert most <= 8 < len(whole)
+    assert found == whole
 
 
 def with_lone_datagram(path: Path, port: int) -> Path:

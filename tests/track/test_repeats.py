@@ -223,6 +223,19 @@ def test_bound_of_what_was_held_back(monkeypatch) -> None:
     assert made.context.findings.limits() == {"MAX_HELD": 1}
 
 
+def test_bound_of_units_that_were_sent_again() -> None:
+    """After they were acknowledged, or because the receiver asked for them."""
+    made, _ = space()
+    memory, asked = copymemory.CopyMemory(), requests.Requests()
+    asked.note(0)
+    for seq in range(1000):
+        assert memory.count_after_ack(made.context, seq) == 1
+        assert asked.permit(seq, seq, again=True)
+    assert made.context.findings.limits() == {"MAX_LATE": 1000 - copymemory.MAX_LATE}
+    assert len(memory.after_ack) == copymemory.MAX_LATE
+    assert len(asked._first_ns) == len(asked._answers) == requests.MAX_ASKED
+
+
 def test_a_relay_without_delay_that_loses_datagrams_may_copy_them_too() -> None:
     """And its sender, whose round trip is as short, may have sent them twice at once."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
