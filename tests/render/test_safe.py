@@ -60,3 +60,12 @@ def test_length_is_bounded_and_the_rest_is_counted() -> None:
 
 def test_marks_do_not_pile_up() -> None:
     assert safe("a" + "\u0301" * 4) == "a\u0301\u0301\\u0301\\u0301"
+
+
+@pytest.mark.parametrize(
+    "char", "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180f\u2800\u3164\ufe00\ufe0e\uffa0", ids=ascii
+)
+def test_what_cannot_be_seen_is_escaped(char: str) -> None:
+    """Python calls these printable; two names that differ only in them would look alike."""
+    assert char.isprintable()
+    assert safe(f"name{char}") == safe(f"name{char}" + "x" * 100)[:10] == f"name\\u{ord(char):04x}"
