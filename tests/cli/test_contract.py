@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
 import shutil
 import signal
@@ -22,6 +23,7 @@ import hostile
 from netdissect.capture import PcapWriter, open_capture
 from netdissect.cli import ALIASES, cli, default_command
 from netdissect.cli.request import Selection
+from netdissect.craft.encode import encode_text
 from netdissect.flow import Decapsulator
 from netdissect.pipeline import parallel, table
 from packetbuild import ipv4, link_frame, udp
@@ -885,3 +887,24 @@ def test_a_deleted_folder_is_no_failure(tmp_path: Path) -> None:
     done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
+
+
+def test_a_table_on_a_terminal_is_escaped_and_one_in_a_pipe_is_not(tmp_path: Path) -> None:
+    octets = encode_text(
+        "teeworlds", "teeworlds-0.7", "udp", "sys.info", {"version": "text:\x1b[31m\u202ex"}
+    )
+    path = tmp_path / "evil.pcap"
+    with PcapWriter(str(path), 1) as writer:
+        writer.write(0, link_frame("ethernet", ipv4(udp(octets, 50000, 8303)))[1])
+    words = ["read", str(path), "-d", "udp.port==8303,teeworlds", "--no-pager", "-e", "teeworlds.version"]
+    for kind in ("csv", "tsv", "fields"):
+        command = [sys.executable, "-m", "netdissect", *words, "-T", kind]
+        ours, theirs = pty.openpty()
+        subprocess.run(command, stdout=theirs, stdin=subprocess.DEVNULL, check=True)
+        shown = os.read(ours, 4096)
+        assert b"\\x1b[31m\\u202ex" in shown
+        assert b"\x1b" not in shown
+        os.close(ours)
+        os.close(theirs)
+        piped = subprocess.run(command, capture_output=True, check=True).stdout
+        assert "\x1b[31m\u202ex" in piped.decode()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
 from pathlib import Path
+from struct import iter_unpack
 
 import pytest
 
@@ -109,3 +111,32 @@ except PermissionError:
     print("refused")
 """
     assert python(foreign).stdout.split() == ["True", "True", "refused"]
+
+
+def verdict(program: bytes, machine: int, number: int) -> int:
+    """Return what the filter says to a system call, as the kernel runs it."""
+    rows = list(iter_unpack("=HBBI", program))
+    held, at = 0, 0
+    while True:
+        code, yes, no, operand = rows[at]
+        at += 1
+        if code == 0x20:
+            held = {0: number, 4: machine}[operand]
+        elif code == 0x06:
+            return operand
+        else:
+            at += yes if {0x15: held == operand, 0x35: held >= operand}[code] else no
+
+
+@pytest.mark.parametrize("name", sandbox._MACHINES)
+def test_no_other_interface_of_the_kernel_leads_around_it(name: str) -> None:
+    """The calls of 32-bit programs and of x32 have other numbers."""
+    column, machine = sandbox._MACHINES[name]
+    program = sandbox._filter(column, machine)
+    refused = {numbers[column] for numbers in sandbox._CALLS.values()}
+    allowed, denied = 0x7FFF0000, 0x00050000 | errno.EPERM
+    for number in range(600):
+        assert verdict(program, machine, number) == (denied if number in refused else allowed)
+        assert verdict(program, machine, number | 0x4000_0000) == denied
+        for other in (0x40000003, 0x40000028, 0):  # i386, arm
+            assert verdict(program, other, number) == denied
