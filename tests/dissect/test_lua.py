@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import console_docs
+import twocaptures
 from luafields import differences
 from netdissect import lookup
 from netdissect.dissect.lua import _check, _Maker, rule
@@ -80,6 +82,30 @@ def test_wireshark_reads_the_same_of_what_is_damaged(
     path = tmp_path / "damaged.pcap"
     path.write_bytes(damaged(CAPTURES / f"{name}.pcap", frame, at, octet))
     assert differences(path, scripts, name.partition("/")[0]) == []
+
+
+@TSHARK
+@pytest.mark.tshark
+def test_wireshark_goes_on_behind_an_impossible_length(scripts: Path, tmp_path: Path) -> None:
+    """It waited for as many octets, and showed nothing more of the stream."""
+    broken = []
+
+    def change(records: list[twocaptures.Record]) -> Iterator[twocaptures.Record]:
+        whole = (each for each in records if len(each[1]) - 66 > 8)
+        chosen = list(whole)[8::9]
+        for frame, (time, data, wire) in enumerate(records, 1):
+            if (time, data, wire) in chosen:
+                broken.append(frame)
+                yield time, data[:66] + b"\xf7\xf7" + data[68:], wire
+            else:
+                yield time, data, wire
+
+    path = tmp_path / "broken.pcap"
+    twocaptures.rewritten(CAPTURES / "riptide" / "tcp_2.2.1_clean.pcap", path, change)
+    found = {int(each.split()[0]) for each in differences(path, scripts, "riptide")}
+    # We show its bytes as a message, and Wireshark that it is none.
+    assert len(found) > 20
+    assert found <= set(broken)
 
 
 def first_gap(path: Path) -> int | None:

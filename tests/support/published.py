@@ -22,7 +22,7 @@ SAID = frozenset(
     }
 )
 """Facts that are addresses or what people wrote."""
-TYPE = re.compile(r"[\w.$\[\]]+")
+TYPE = re.compile(r"[\w.$]+(?:\[\])*")
 """The name of a type of message."""
 
 

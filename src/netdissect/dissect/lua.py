@@ -1,8 +1,9 @@
 """Generates a dissector for Wireshark: Lua tables of the layers, their conditions and checks.
 
-`data/wireshark/runtime.lua` interprets the tables. What a layer module states as code (which layer
-reads a payload, how long a message in a stream is) is written again in
-`data/wireshark/<protocol>.lua`, with the tables of `layers/<protocol>/tables.py`. A plug-in has
+`data/wireshark/runtime.lua` interprets the tables, and `register.lua` cuts streams into messages.
+What a layer module states as code (which layer reads a payload, how long a message in a stream is)
+is written again in `data/wireshark/<protocol>.lua`, with the tables of
+`layers/<protocol>/tables.py`. A plug-in has
 neither: `selection` finds out which layer reads what. A field class that is not known here may have
 a method `lua(self, tools)`, which returns its step.
 """
@@ -59,7 +60,7 @@ def script(facts: Mapping[str, Any]) -> str:
 
     """
     home = resources.files("netdissect.data").joinpath("wireshark")
-    parts = [home.joinpath("runtime.lua").read_text("utf-8")]
+    parts = [home.joinpath(f"{name}.lua").read_text("utf-8") for name in ("runtime", "register")]
     for name, known in facts.items():
         if known["module"] is None:
             glue = home.joinpath(f"{name}.lua").read_text("utf-8")

@@ -10,6 +10,9 @@ end
 
 P.choose.message = P.layer
 
+-- Octets of the longest message with its length; programs can raise the limit.
+P.most = 8 * P.tables.longest + 4
+
 local function prefix(dialect) return dialect == "riptide-2.0" and 2 or 4 end
 
 function P.pdu(tvb, at, size, dialect)

@@ -435,100 +435,24 @@ local function read(P, tvb, tree, dialect, transport, dry)
   return r
 end
 
+-- The dialects that octets may be of.
+local function dialects_of(P)
+  local wanted = P.proto.prefs.dialect
+  for _, name in ipairs(P.dialects) do
+    if wanted == name or wanted == name:sub(#P.name + 2) then return { name } end
+  end
+  return P.dialects
+end
+
 -- The dialect of a preference, or the first in which the octets read without a fault.
 local function dialect_of(P, tvb, transport)
-  local wanted = P.proto.prefs.dialect
   local best, fewest = nil, huge
-  for _, name in ipairs(P.dialects) do
-    if wanted == name or wanted == name:sub(#P.name + 2) then return name, 0 end
-  end
-  for _, name in ipairs(P.dialects) do
+  local names = dialects_of(P)
+  if #names == 1 then return names[1], 0 end
+  for _, name in ipairs(names) do
     local good, r = pcall(read, P, tvb, nil, name, transport, true)
     if good and r.faults < fewest then best, fewest = name, r.faults end
     if fewest == 0 then break end
   end
   return best or P.dialects[1], fewest
-end
-
-local function register(P)
-  for name, read in pairs(P.codecs) do CODECS[name] = read end
-  local proto = Proto(P.proto_name, P.title)
-  P.proto, P.fields, P.experts = proto, {}, {}
-  local makers = {
-    int = ProtoField.int64, u64 = ProtoField.uint64, float = ProtoField.double,
-    bytes = ProtoField.bytes, str = ProtoField.string,
-  }
-  for name, kind in pairs(P.kinds) do
-    P.fields[name] = makers[kind](P.name .. "." .. name, name)
-  end
-  local all = {}
-  for _, field in pairs(P.fields) do all[#all + 1] = field end
-  proto.fields = all
-  local experts = {}
-  for code, row in pairs(P.codes) do
-    local level = ({ error = expert.severity.ERROR, warn = expert.severity.WARN,
-      note = expert.severity.NOTE, chat = expert.severity.CHAT })[row[1]]
-    local made = ProtoExpert.new(P.proto_name .. "." .. code:gsub("-", "_"), row[2],
-      expert.group.MALFORMED, level or expert.severity.WARN)
-    P.experts[code] = made
-    experts[#experts + 1] = made
-  end
-  proto.experts = experts
-  proto.prefs.dialect = Pref.string("Dialect", "", "Dialect to read; empty = by content")
-  proto.prefs.anywhere = Pref.bool("On any port", false,
-    "Take whatever reads without a fault, on any port; otherwise on the usual ports alone")
-
-  local function one(tvb, pinfo, tree, transport)
-    local dialect = dialect_of(P, tvb, transport)
-    local item = tree:add(proto, tvb())
-    item:append_text(", " .. dialect)
-    read(P, tvb, item, dialect, transport, false)
-  end
-
-  local function stream(tvb, pinfo, tree)
-    local at, size = 0, tvb:len()
-    while at < size do
-      local count = P.pdu(tvb, at, size, dialect_of(P, tvb, "tcp"))
-      if count == nil or at + count > size then
-        pinfo.desegment_offset = at
-        pinfo.desegment_len = count and at + count - size or DESEGMENT_ONE_MORE_SEGMENT
-        return size
-      end
-      one(tvb(at, count):tvb(), pinfo, tree, "tcp")
-      at = at + count
-    end
-    return size
-  end
-
-  function proto.dissector(tvb, pinfo, tree)
-    pinfo.cols.protocol = P.name
-    if pinfo.port_type == 2 and P.pdu then return stream(tvb, pinfo, tree) end
-    one(tvb, pinfo, tree, "udp")
-    return tvb:len()
-  end
-
-  local function heuristic(transport)
-    return function(tvb, pinfo, tree)
-      local usual = proto.prefs.anywhere
-      for _, port in ipairs(P.ports) do
-        usual = usual or pinfo.src_port == port or pinfo.dst_port == port
-      end
-      if not usual or tvb:len() == 0 then return false end
-      local part = tvb
-      if transport == "tcp" then
-        local count = P.pdu(tvb, 0, tvb:len(), P.dialects[1])
-        if count == nil or count > tvb:len() then return false end
-        part = tvb(0, count):tvb()
-      end
-      local _, faults = dialect_of(P, part, transport)
-      if faults > 0 then return false end
-      pinfo.conversation = proto
-      proto.dissector(tvb, pinfo, tree)
-      return true
-    end
-  end
-  for _, transport in ipairs(P.transports) do
-    proto:register_heuristic(transport, heuristic(transport))
-    DissectorTable.get(transport .. ".port"):add_for_decode_as(proto)
-  end
 end
