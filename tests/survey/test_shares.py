@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 from collections import Counter
 from errno import EPERM
 from functools import partial
@@ -72,6 +74,29 @@ def by_shares(source: Source, out: Path, count: int, *, units: bool = True) -> O
         merged = shares._merge(work, parts)
         results = [shares._rows(work, merged, index) for index in range(count + 1)]
         return shares._finish(work, merged, results)
+
+
+def test_no_share_leaves_its_pipeline_to_the_next(
+    mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pipelines are full of cycles: a worker held that of one share while it wrote the rows of another."""
+    made: list[weakref.ref[Any]] = []
+
+    class Watched(shares.Pipeline):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            made.append(weakref.ref(self))
+
+    monkeypatch.setattr(shares, "Pipeline", Watched)
+    gc.disable()
+    try:
+        work = by_shares(sources_of([str(mixed)])[0], tmp_path / "out", 2)
+        alive = [each for each in made if each() is not None]
+    finally:
+        gc.enable()
+    assert work.status == "done"
+    assert len(made) == 3
+    assert not alive
 
 
 @pytest.fixture(scope="module")

@@ -333,6 +333,12 @@ def _listed(work: _Task, index: int, numbers: Sequence[int]) -> Iterator[Anomaly
 
 def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
     """Write the rows of a share, and sum up its part of the intervals."""
+    result = _rows_of_share(work, index)
+    free_memory()  # as in `_read`
+    return result
+
+
+def _rows_of_share(work: _Task | Outcome, index: int) -> _Result:
     result = _Result()
     if isinstance(work, Outcome):
         return result

@@ -8,7 +8,7 @@ microseconds. Times in ns are integers, as not every reader supports timestamps 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -39,17 +39,6 @@ class Column:
     """Keys in the object, joined by dots; "" = `name`."""
     unit: str = ""
 
-    def value(self, item: Mapping[str, Any]) -> Any:
-        """Return the value of this column for an object; None if it has none, or one that does not
-        fit.
-        """
-        found: Any = item
-        for key in (self.path or self.name).split("."):
-            found = found.get(key) if isinstance(found, Mapping) else None
-        if found is None:
-            return None
-        return _KINDS[self.kind](found)
-
 
 def _int(value: Any) -> int | None:
     return int(value) if -_INT_LIMIT <= value < _INT_LIMIT else None
@@ -72,7 +61,7 @@ def _time(time_ns: int) -> datetime | None:
     return _EPOCH + timedelta(microseconds=time_ns // 1000)
 
 
-_KINDS: Final[Mapping[str, Any]] = {
+_KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "name": _text,
     "text": _text,
     "json": _json,
@@ -89,9 +78,24 @@ def day_of(time_ns: int | None) -> str | None:
     return None if time is None else time.date().isoformat()
 
 
-def row_of(table: str, item: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of an object."""
-    return {column.name: column.value(item) for column in TABLES[table]}
+def row_of(table: str, item: dict[str, Any]) -> dict[str, Any]:
+    """Return the row of an object; None where it has no value, or one that does not fit."""
+    row = {}
+    for name, keys, convert in _places(table):
+        found: Any = item
+        for key in keys:
+            found = found.get(key) if isinstance(found, dict) else None
+        row[name] = None if found is None else convert(found)
+    return row
+
+
+@cache
+def _places(table: str) -> list[tuple[str, list[str], Callable[[Any], Any]]]:
+    """Return (name, keys in the object, conversion) of each column of a table."""
+    return [
+        (each.name, (each.path or each.name).split("."), _KINDS[each.kind])
+        for each in TABLES[table]
+    ]
 
 
 def _columns(kind: str, *names: str, unit: str = "") -> tuple[Column, ...]:
