@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.model.segments import TcpSegment
-from netdissect.pipeline import Options, Pipeline, recogniser, servers
+from netdissect.pipeline import Options, Pipeline, recogniser, servers, table
 from netdissect.pipeline.handlers import name_of
 from netdissect.pipeline.servers import SERVER_SCORE
 
@@ -187,3 +187,32 @@ def test_a_flow_without_heartbeats_waits_no_longer_than_one_could_take() -> None
     pipeline.run(made)
     (connection,) = pipeline.tracked()
     assert sum(lane.datagrams for lane in connection.lanes) == 180
+
+
+def test_of_a_full_table_many_leave_at_once(monkeypatch) -> None:
+    """Who looks for the oldest one at each new one walks over all of them each time."""
+    monkeypatch.setattr(recogniser, "MAX_SAMPLED", 40)
+    monkeypatch.setattr(recogniser, "MAX_OTHER", 60)
+    monkeypatch.setattr(table, "MAX_CONNECTIONS", 30)
+    made = [packet for client in range(31) for packet in flow(HANDSHAKE, key(50000 + client), 4 * client + 1)]
+    pipeline = run(made)
+    assert pipeline.limits_hit["MAX_CONNECTIONS"] == 3
+    noise = [packet for client in range(162) for packet in flow([(0, NOISE)], key(50000 + client), client + 1)]
+    pipeline = Pipeline(Options(strict=True))
+    pipeline.run(noise[:41])
+    assert (pipeline.limits_hit, len(pipeline.recogniser._lone)) == ({"MAX_SAMPLED": 4}, 37)
+    pipeline.run(noise[41:])
+    assert pipeline.limits_hit["MAX_OTHER"] == 6
+
+
+def test_quiet_flows_are_looked_for_the_less_often_the_more_there_are(monkeypatch) -> None:
+    pipeline = Pipeline(Options(strict=True))
+    monkeypatch.setattr(recogniser, "MAX_QUIET_SAMPLED", 50)
+    pipeline.run([packet for client in range(400) for packet in flow([(0, NOISE)], key(50000 + client), client + 1)])
+    told = pipeline.recogniser
+    looked = set()
+    for frame in range(1000, 2000):
+        told.forget_quiet(frame)
+        looked.add(told._looked_at)
+    assert len(told._lone) == 400
+    assert 3 < len(looked) <= 11
