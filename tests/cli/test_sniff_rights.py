@@ -10,6 +10,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,16 @@ SOME = [(number % 2, b"datagram %d" % number) for number in range(64)]
 STARTED = b"capturing on lo"
 ALONE = {"SUDO_UID": "", "SUDO_GID": ""}
 NOBODY = str(pwd.getpwnam("nobody").pw_uid)
+GROUP = str(pwd.getpwnam("nobody").pw_gid)
+
+
+@pytest.fixture(autouse=True)
+def _in_more_groups() -> Iterator[None]:
+    """As root is on many systems: `disk`, for one."""
+    before = os.getgroups()
+    os.setgroups([0, 6])
+    yield
+    os.setgroups(before)
 
 
 def status_of(pid: int) -> dict[str, list[str]]:
@@ -56,6 +67,8 @@ def test_root_whom_nobody_called_parses_as_nobody(backend: str, tmp_path: Path) 
         below = family(sniff.process.pid)
         status, _, said = sniff.ended(signal.SIGINT)
     assert (status, mine["Uid"]) == (0, [NOBODY] * 4), said
+    assert mine["Gid"] == [GROUP] * 4
+    assert set(mine["Groups"]) <= {GROUP}
     assert powerless(mine)
     assert "(nobody)" in said
     facts = file.stat()
@@ -65,6 +78,7 @@ def test_root_whom_nobody_called_parses_as_nobody(backend: str, tmp_path: Path) 
     assert len(dissects) == (backend == "tshark")
     for facts in dissects:
         assert facts["Uid"] == [NOBODY] * 4
+        assert set(facts["Groups"]) <= {GROUP}
         assert powerless(facts)
 
 
@@ -93,6 +107,7 @@ def test_a_user_can_be_named() -> None:
     row = pwd.getpwnam("daemon")
     assert status == 0
     assert (mine["Uid"], mine["Gid"]) == ([str(row.pw_uid)] * 4, [str(row.pw_gid)] * 4)
+    assert set(map(int, mine["Groups"])) == {*os.getgrouplist("daemon", row.pw_gid)}
 
 
 @pytest.mark.parametrize(

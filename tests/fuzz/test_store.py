@@ -187,3 +187,18 @@ def test_sequence_numbers_of_a_long_stream_wrap() -> None:
     )
     assert first[24:28] == bytes.fromhex("fffffffe")
     assert second[24:28] == bytes.fromhex("00000003")
+
+
+@pytest.mark.parametrize("name", ["cases.jsonl", "run.json"])
+def test_a_run_is_not_resumed_through_a_link(name: str, tmp_path: Path) -> None:
+    """Cases would be appended to what it names."""
+    folder, other = tmp_path / "run", tmp_path / "other"
+    store = Store(folder)
+    store.write_run({})
+    store.close()
+    (folder / name).rename(other)
+    (folder / name).symlink_to(other)
+    before = other.read_bytes()
+    with pytest.raises(UsageError, match="holds no run to resume"):
+        Store(folder, resume=True).read_run()
+    assert other.read_bytes() == before

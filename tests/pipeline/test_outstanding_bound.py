@@ -11,6 +11,7 @@ from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import Packet, PacketKind, reverse_key
 from netdissect.pipeline import Options, Pipeline, table
+from netdissect.track.unit import MADE
 from packetbuild import frame
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
@@ -105,3 +106,11 @@ def test_segments_of_streams_count_as_well(monkeypatch: pytest.MonkeyPatch) -> N
     assert 3_000 < most < 4_500
     assert pipeline.limits_hit["MAX_ALL_OUTSTANDING"] > 2
     assert len(pipeline.reports) >= 12
+
+
+def test_units_are_counted_again_only_after_many_more() -> None:
+    """To count those of all connections at each datagram would take time that grows with them."""
+    held = Pipeline()._table
+    held.due_units = MADE.count - 1
+    assert held.overloading() == []
+    assert held.due_units == MADE.count + table.MAX_ALL_OUTSTANDING

@@ -20,6 +20,7 @@ from netdissect.pipeline import (
     parallel,
     processes_for,
     recogniser,
+    stages,
     table,
 )
 from netdissect.pipeline.reports import Lines
@@ -263,6 +264,26 @@ def test_quiet_connections_that_leave_are_those_of_one_process(
             part = parallel.read_share(reader, Options(), (0, count))
         assert "MAX_QUIET" in part.analysis.limits_hit
         assert not parallel.beyond_bounds([part])
+
+
+def test_shares_may_be_beyond_a_bound_that_none_of_them_reaches(
+    mixed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = []
+    for index in range(3):
+        with open_capture(mixed) as reader:
+            parts.append(parallel.read_share(reader, Options(), (index, 3)))
+    claimed, waiting = (sum(part.most_flows[at] for part in parts) for at in (0, 1))
+    begun = sum(part.begun.count for part in parts)
+    for place, name, together in (
+        (table, "MAX_CONNECTIONS", claimed),
+        (recogniser, "MAX_SAMPLED", waiting),
+        (stages, "MAX_REPORTS", begun),
+    ):
+        for most in (together, together - 1):
+            with monkeypatch.context() as patch:
+                patch.setattr(place, name, most)
+                assert parallel.beyond_bounds(parts) is (most < together)
 
 
 def test_a_connection_whose_flow_comes_back_unrecognised_is_listed_once(tmp_path: Path) -> None:

@@ -268,6 +268,7 @@ def test_bound_of_missing_numbers() -> None:
         send(made, number, number)
         made.ack(number, 0, number, number * MS)
     assert made.numbers.missing.size <= module.MAX_MISSING
+    assert len(made.numbers.leaps) == module.MAX_LEAPS
     assert made.context.findings.limits()["MAX_MISSING"] > 0
     holds(finish(made))
 
