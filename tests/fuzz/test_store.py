@@ -195,6 +195,7 @@ def test_a_run_is_not_resumed_through_a_link(name: str, tmp_path: Path) -> None:
     folder, other = tmp_path / "run", tmp_path / "other"
     store = Store(folder)
     store.write_run({})
+    store.write_case(Case(1, "none", (Step(b"ab", "Reliable"),), CONNECTED), [b"ab"])
     store.close()
     (folder / name).rename(other)
     (folder / name).symlink_to(other)
