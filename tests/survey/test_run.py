@@ -383,35 +383,6 @@ def test_interrupted_before_its_workers_have_begun_it_prints_no_traceback(
     assert ended.stderr.strip() == "netdissect: interrupted"
 
 
-READING = """
-import signal, sys, time
-import distributed
-from netdissect.__main__ import run
-from netdissect.survey import run as module
-
-def waits(*_):
-    time.sleep(0.5)  # a worker is reading
-    signal.raise_signal(signal.SIGTERM)
-
-def closed(*_, **__):
-    sys.exit("waited for it")
-
-module._outcomes = waits
-distributed.LocalCluster.close = closed
-sys.exit(run())
-"""
-
-
-def test_interrupted_it_does_not_wait_for_its_workers(folder: Path, tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", READING, "survey", str(folder), "--out", str(tmp_path / "out")],
-        capture_output=True, text=True, check=False, env={**os.environ, "TMPDIR": str(tmp_path)},
-    )  # fmt: skip
-    assert ended.returncode == 143, ended.stderr
-    assert ended.stderr.strip() == "netdissect: interrupted"
-    assert not [*tmp_path.rglob("worker-*"), *tmp_path.glob("netdissect-*")]
-
-
 def test_why_no_worker_starts_is_told_by_the_first_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask only says that a part of it did not start."""
 
@@ -422,7 +393,7 @@ def test_why_no_worker_starts_is_told_by_the_first_error(monkeypatch: pytest.Mon
 
     monkeypatch.setattr("distributed.LocalCluster", full)
     with pytest.raises(NetdissectError, match=r"did not start: No space left on device \(in /dev/shm"):
-        _own_cluster(1, "")
+        _own_cluster(1)
 
 
 @pytest.mark.parametrize("files", [12, 16, 24])

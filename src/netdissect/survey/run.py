@@ -16,7 +16,6 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from errno import ENOSPC
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from netdissect.model.errors import AccessError, NetdissectError
@@ -27,7 +26,7 @@ from netdissect.survey.slim import do_without_pandas
 from netdissect.survey.sources import Source, is_remote
 from netdissect.survey.work import Plan, survey_many, survey_one
 from netdissect.system import sandbox
-from netdissect.system.interrupt import Interrupted, at_once
+from netdissect.system.interrupt import at_once
 from netdissect.system.parent import usable_cores, usable_files
 from netdissect.system.programs import nothing_of_the_folder
 
@@ -283,25 +282,7 @@ def _kept_at(cluster: Any, count: int) -> Iterator[None]:
         cluster.loop.add_callback(repeated.stop)
 
 
-@contextmanager
-def _left(cluster: Any) -> Iterator[Any]:
-    """Close a cluster at the end, which waits for workers that read or only start: seconds that an
-    interrupted command does not have. Its processes end with it.
-    """
-    from distributed.deploy.spec import close_clusters  # noqa: PLC0415 - an extra
-
-    try:
-        yield cluster
-    except Interrupted:
-        atexit.unregister(close_clusters)
-        raise
-    except BaseException:
-        cluster.close()
-        raise
-    cluster.close()
-
-
-def _own_cluster(workers: int, folder: str) -> Any:
+def _own_cluster(workers: int) -> Any:
     from distributed import LocalCluster  # noqa: PLC0415 - an extra
     from distributed.deploy.spec import close_clusters  # noqa: PLC0415
     from distributed.security import Security  # noqa: PLC0415
@@ -320,7 +301,6 @@ def _own_cluster(workers: int, folder: str) -> Any:
             threads_per_worker=1,
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
-            local_directory=folder,
             # Anyone who can talk to a scheduler can run programs: only this process has the keys.
             security=Security.temporary(),
             silence_logs=logging.CRITICAL,  # the outcomes are reported instead
@@ -352,10 +332,7 @@ def _client(scheduler: str | None, workers: int | None, patience: str) -> Iterat
         failures = {"distributed.scheduler.allowed-failures": MAX_ATTEMPTS - 1}
         stack.enter_context(dask.config.set(failures))
         if scheduler is None:
-            # Dask leaves the folders of workers that it does not close.
-            folder = TemporaryDirectory(prefix="netdissect-", ignore_cleanup_errors=True)
-            own = _own_cluster(workers or usable_cores(), stack.enter_context(folder))
-            cluster = stack.enter_context(_left(own))
+            cluster = stack.enter_context(_own_cluster(workers or usable_cores()))
             stack.enter_context(_kept_at(cluster, len(cluster.worker_spec)))
             yield stack.enter_context(Client(cluster))
             return
