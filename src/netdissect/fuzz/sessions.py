@@ -55,7 +55,9 @@ _BACKLOG_SECONDS = 0.2
 """If an answer takes longer than this, the target has a backlog: fewer messages are sent between
 two probes."""
 _STALL_SECONDS = 0.5
-"""If it takes longer than this, the target stalled, probably because sessions opened or closed."""
+_STALL_TIMES = 4.0
+"""If it takes longer than this, and this many times the smoothed time of an answer, the target
+stalled, probably because sessions opened or closed."""
 _REPLY_SECONDS = 0.001
 """Extra time given to a target to react to a mutant before the next message."""
 _UNREAD_SECONDS = 0.5
@@ -325,9 +327,9 @@ class Sessions:
 
     def _pace_by(self, seconds: float) -> None:
         """Send fewer messages between two probes if answers take long, and open fewer sessions if
-        they take very long.
+        one takes far longer than usual.
         """
-        if seconds > _STALL_SECONDS:
+        if seconds > max(_STALL_SECONDS, _STALL_TIMES * self._watch.answer):
             self._note_stall(seconds)
         if seconds > _BACKLOG_SECONDS:
             self._window = max(1, self._window // 2)
