@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import weakref
 from collections import Counter
 from errno import EPERM
 from functools import partial
@@ -80,23 +79,27 @@ def test_no_share_leaves_its_pipeline_to_the_next(
     mixed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Pipelines are full of cycles: a worker held that of one share while it wrote the rows of another."""
-    made: list[weakref.ref[Any]] = []
+    made = []
 
-    class Watched(shares.Pipeline):
-        def __init__(self, *args: Any, **more: Any) -> None:
-            super().__init__(*args, **more)
-            made.append(weakref.ref(self))
+    def watched(*args: Any, **more: Any) -> stages.Pipeline:
+        made.append(more)
+        return stages.Pipeline(*args, **more)
 
-    monkeypatch.setattr(shares, "Pipeline", Watched)
+    def alive() -> int:
+        return sum(isinstance(each, stages.Pipeline) for each in gc.get_objects())
+
+    monkeypatch.setattr(shares, "Pipeline", watched)
+    gc.collect()
     gc.disable()
     try:
+        before = alive()
         work = by_shares(sources_of([str(mixed)])[0], tmp_path / "out", 2)
-        alive = [each for each in made if each() is not None]
+        after = alive()
     finally:
         gc.enable()
     assert work.status == "done"
     assert len(made) == 3
-    assert not alive
+    assert after == before
 
 
 @pytest.fixture(scope="module")
