@@ -82,9 +82,7 @@ def rewritten(
 
     """
     parts = _Parts(writer)
-    habits = cache(
-        lambda protocol, dialect: Habits(protocol, schemas.get(protocol), dialect)
-    )
+    habits = cache(lambda protocol, dialect: Habits(protocol, schemas.get(protocol), dialect))
     for record in records:
         tree = record.dissection
         if tree is None or record.protocol is None:

@@ -5,7 +5,7 @@ Source: docs/protocols/knet.md sections 4 to 6.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from netdissect.dissect.readers import knet as readers
@@ -119,7 +119,7 @@ class Builder:
         """Return whether a server drops the connection that this comes in: it ends it, or is
         damaged in a way that the library does not forgive.
 
-        Source: docs/protocols/knet.md, malformed and odd input.
+        Source: docs/protocols/knet.md, findings.
         """
         if not data or len(data) > SERVER_LIMIT:
             return False
@@ -162,7 +162,7 @@ class Numbers:
         self._next, self._span = first, span
         self._taken: set[int] = set()
 
-    def peek(self, offsets: Iterable[int] = (0,)) -> int:
+    def peek(self, offsets: Collection[int] = (0,)) -> int:
         """Return the next number that is free at these offsets from it."""
         while any((self._next + each) % self._span in self._taken for each in offsets):
             self._taken.discard(self._next)
@@ -173,7 +173,7 @@ class Numbers:
         """Go on by `count` numbers."""
         self._next = (self._next + count) % self._span
 
-    def take(self, number: int, offsets: Iterable[int] = (0,)) -> None:
+    def take(self, number: int, offsets: Collection[int] = (0,)) -> None:
         """Note that a mutant takes the numbers at these offsets from `number`."""
         self._taken.update((number + each) % self._span for each in offsets)
 

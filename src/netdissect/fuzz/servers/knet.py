@@ -83,7 +83,7 @@ class KnetServer(DatagramServer[_Peer]):
     def _is_duplicate(known: _Peer, data: bytes) -> bool:
         """Note a PacketID; return whether it was received before: nothing of the datagram is read.
 
-        Source: docs/protocols/knet.md, malformed and odd input.
+        Source: docs/protocols/knet.md, what the tracker concludes.
         """
         if len(data) < HEAD:
             return False
