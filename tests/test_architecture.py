@@ -147,6 +147,7 @@ _STARTS = {
     "capture/live/process.py": "names of types and pipes",
     "render/dashboard.py": "names of types and pipes",
     "capture/tools.py": "names of errors",
+    "survey/run.py": "ends what Dask starts",
 }
 """Module -> why it may name what starts programs."""
 

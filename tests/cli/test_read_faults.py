@@ -344,6 +344,18 @@ def test_a_full_dev_shm(words: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not _mounts(), reason="takes root and unshare")
+def test_a_full_dev_shm_ends_a_survey(tmp_path: Path) -> None:
+    script = 'mount -t tmpfs -o size=4k none /dev/shm && dd if=/dev/zero of=/dev/shm/x 2>&-; "$@"'
+    ended = subprocess.run(
+        ["unshare", "-m", "sh", "-c", script, "sh", *NETDISSECT, "survey", str(LOSSY), "--out", "fleet"],
+        capture_output=True, text=True, check=False, cwd=tmp_path, timeout=LIMIT_SECONDS,
+    )  # fmt: skip
+    assert ended.stderr.startswith("netdissect: /dev/shm"), ended.stderr
+    assert ended.stderr.endswith("No space left on device: Dask's workers did not start\n")
+    assert ended.returncode == 3
+
+
+@pytest.mark.skipif(not _mounts(), reason="takes root and unshare")
 @pytest.mark.parametrize("words", [["slice"], ["sniff", "-r"]])
 def test_a_full_disk_keeps_what_was_written(words: list[str], tmp_path: Path) -> None:
     disk, copy = tmp_path / "disk", tmp_path / "copy.pcap"

@@ -16,6 +16,10 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from errno import ENOSPC
+from multiprocessing import active_children
+from tempfile import TemporaryDirectory
+from threading import Event
+from time import monotonic, sleep
 from typing import Any
 
 from netdissect.model.errors import AccessError, NetdissectError
@@ -26,7 +30,7 @@ from netdissect.survey.slim import do_without_pandas
 from netdissect.survey.sources import Source, is_remote
 from netdissect.survey.work import Plan, survey_many, survey_one
 from netdissect.system import sandbox
-from netdissect.system.interrupt import at_once
+from netdissect.system.interrupt import Interrupted, at_once, undisturbed
 from netdissect.system.parent import usable_cores, usable_files
 from netdissect.system.programs import nothing_of_the_folder
 
@@ -41,6 +45,8 @@ _SUBMIT = {"pure": False, "retries": MAX_ATTEMPTS - 1}
 """Options of every task."""
 _FILES, _FILES_PER_WORKER = 48, 16
 """Open files that Dask needs, and how many more per worker; measured: 24, and 11 per worker."""
+_KILLED_WITHIN = 1.0
+"""Seconds within which the workers of an interrupted command have begun and are killed."""
 _PATIENCE = ("3s", "20s")
 """How long a scheduler may take to answer, and how long to come back after a restart."""
 
@@ -282,8 +288,10 @@ def _kept_at(cluster: Any, count: int) -> Iterator[None]:
         cluster.loop.add_callback(repeated.stop)
 
 
-def _own_cluster(workers: int) -> Any:
-    from distributed import LocalCluster  # noqa: PLC0415 - an extra
+@contextmanager
+def _own_cluster(workers: int) -> Iterator[Any]:
+    """Run a cluster on this machine while the context is open."""
+    from distributed import LocalCluster, Nanny  # noqa: PLC0415 - an extra
     from distributed.deploy.spec import close_clusters  # noqa: PLC0415
     from distributed.security import Security  # noqa: PLC0415
 
@@ -295,32 +303,85 @@ def _own_cluster(workers: int) -> Any:
             f"--workers {workers} needs {needed} open files, and the limit is {usable}:"
             " raise it (ulimit -n), or use fewer --workers"
         )
+    over = Event()
+    keepers: set[Any] = set()
+
+    class Keeper(Nanny):  # type: ignore[misc]
+        """Starts a worker, and another one if it dies, until all is over."""
+
+        async def instantiate(self) -> Any:
+            if over.is_set():
+                raise RuntimeError("interrupted")
+            keepers.add(self)
+            return await super().instantiate()
+
+    cluster = None
     try:
-        return LocalCluster(
+        cluster = LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
+            worker_class=Keeper,
             # Anyone who can talk to a scheduler can run programs: only this process has the keys.
             security=Security.temporary(),
             silence_logs=logging.CRITICAL,  # the outcomes are reported instead
         )
+        yield cluster
+        cluster.close()
     except BaseException as error:
-        # A cluster that failed to start cannot be closed, which Dask would report at exit.
-        # Its processes end with this one.
-        atexit.unregister(close_clusters)
-        if isinstance(error, RuntimeError):  # such as too many open files
-            raise NetdissectError(f"Dask's workers did not start: {_first_of(error)}") from error
+        # A cluster that failed to start cannot be closed, which Dask would report at exit. To close
+        # an interrupted one takes seconds: Dask waits for workers that read or only start.
+        if cluster is None or isinstance(error, Interrupted):
+            atexit.unregister(close_clusters)
+            over.set()
+            _kill(keepers)
+        else:
+            cluster.close()
+        if cluster is None and isinstance(error, RuntimeError):  # such as too many open files
+            raise _not_started(error) from error
         raise
 
 
-def _first_of(error: BaseException) -> str:
-    """Return the sentence of the error that others followed from, which names no internal part."""
+def _kill(keepers: set[Any]) -> None:
+    """Kill the workers of keepers that start none any more. Left alone, those that are starting
+    would print tracebacks: what they start with ends with this process.
+    """
+    end = monotonic() + _KILLED_WITHIN
+    for keeper in keepers:
+        passed = Event()
+        keeper.loop.add_callback(passed.set)  # behind what it has begun
+        passed.wait(end - monotonic())
+        while _starts(keeper) and monotonic() < end:
+            sleep(0.001)
+        if (worker := keeper.process) is not None:
+            _kept.append((worker.init_result_q, worker.child_stop_q))
+    for child in active_children():
+        child.kill()
+        child.join(end - monotonic())
+
+
+_kept: list[Any] = []
+"""Queues of workers that were killed. Freed by another thread while this process exits, they could
+be reported as leaked."""
+
+
+def _starts(keeper: Any) -> bool:
+    """Return whether a worker has a process that a thread of Dask's has yet to start."""
+    process = keeper.process and keeper.process.process
+    return process is not None and process.pid is None
+
+
+def _not_started(error: BaseException) -> Exception:
+    """Return the error for a cluster that did not start: the one that others followed from, which
+    names no internal part.
+    """
     while (earlier := error.__cause__ or error.__context__) is not None:
         error = earlier
     if isinstance(error, OSError) and error.errno == ENOSPC:
-        return f"{error.strerror} (in /dev/shm, or in the folder for temporary files)"
-    return str(error) or type(error).__name__
+        place = error.filename or "/dev/shm, or the folder for temporary files"  # noqa: S108
+        return OSError(ENOSPC, f"{error.strerror}: Dask's workers did not start", place)
+    return NetdissectError(f"Dask's workers did not start: {str(error) or type(error).__name__}")
 
 
 @contextmanager
@@ -332,6 +393,11 @@ def _client(scheduler: str | None, workers: int | None, patience: str) -> Iterat
         failures = {"distributed.scheduler.allowed-failures": MAX_ATTEMPTS - 1}
         stack.enter_context(dask.config.set(failures))
         if scheduler is None:
+            # Dask leaves the folders of workers that are killed.
+            with undisturbed():
+                folder = TemporaryDirectory(prefix="netdissect-", ignore_cleanup_errors=True)
+                place = stack.enter_context(folder)
+            stack.enter_context(dask.config.set({"temporary-directory": place}))
             cluster = stack.enter_context(_own_cluster(workers or usable_cores()))
             stack.enter_context(_kept_at(cluster, len(cluster.worker_spec)))
             yield stack.enter_context(Client(cluster))
