@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from agreement import CAPTURES
-from netdissect.flow.duplicates import is_mirrored
+from netdissect.flow import duplicates
+from netdissect.flow.duplicates import DuplicateFilter, is_mirrored
 from netdissect.join import join
 from netdissect.pipeline import analyze, iter_timeline
 from packetbuild import frame, ipv4, ipv6, udp
@@ -107,3 +108,14 @@ def test_a_capture_of_a_mirror_port_is_joined_like_any_other(side: str, tmp_path
     with join(*map(str, paths.values())) as joined:
         after = [[way.lost for way in one.ways] for one in joined.report.conversations]
     assert after == before
+
+
+def test_packets_that_may_come_again_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "MAX_RECENT", 8)
+    packets = [ipv4(udp(b"%d" % number)) for number in range(20)]
+    places, mirror = DuplicateFilter(), DuplicateFilter()
+    assert not any(places.is_duplicate(packet, b"a", 1) for packet in packets)
+    assert not any(mirror.is_second(packet, 1) for packet in packets)
+    assert [places.is_duplicate(packet, b"b", 2) for packet in packets[:12]] == [False] * 12
+    assert [mirror.is_second(packet, 2) for packet in packets[12:]] == [True] * 8
+    assert not mirror.is_second(packets[0], 2)

@@ -11,13 +11,15 @@ from itertools import permutations
 import pytest
 
 from agreement import CAPTURES
+from netdissect import pipeline as pipelines
 from netdissect.capture import open_capture
 from netdissect.diagnosis import diagnose
 from netdissect.flow import Decapsulator
 from netdissect.model.keys import flow_texts
 from netdissect.model.packets import Packet, PacketKind, reverse_key
 from netdissect.model.reports import ConnectionReport
-from netdissect.pipeline import Options, Pipeline
+from netdissect.pipeline import Options, Pipeline, stages
+from netdissect.pipeline.handlers import MAX_HELD
 from netdissect.track.recorder import Recorder
 
 SECOND = 1_000_000_000
@@ -239,3 +241,47 @@ def test_a_question_about_the_server_does_not_settle_the_dialect(name: str) -> N
     (report,) = analysed(packets_of([asks, *whole[150:]], [], 1))
     (known,) = analysed(packets_of(whole, [], 1))
     assert report.dialects == known.dialects
+
+
+@pytest.mark.parametrize("name", ["teeworlds/ddnet_clean", "teeworlds/tw065_clean"])
+def test_what_may_begin_a_connection_is_held_within_a_bound(name: str) -> None:
+    """A client that connects again and again, and whom the server does not answer."""
+    rows = talk(name).rows
+    half = packets_of(rows[: len(rows) // 2], [], 0)
+    again = packets_of([(0, number, rows[0][2]) for number in range(4 * MAX_HELD)], half, 0.001)
+    pipeline, most = Pipeline(Options(strict=True)), 0
+    for packet in half + again:
+        pipeline.feed(packet)
+        most = max([most, *(len(flow.held) for flow in pipeline._table.flows())])
+    pipeline.finish()
+    assert most == MAX_HELD
+    assert pipeline.limits_hit["MAX_HELD"] == 3 * MAX_HELD
+
+
+def test_what_a_first_look_keeps_of_connections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = talk("riptide/udp_2.2.1_lossy_clientleg").rows
+    packets: list[Packet] = []
+    for _ in range(4):
+        packets += packets_of(rows, packets, 1000)
+
+    def looked() -> Pipeline:
+        pipeline = Pipeline(Options(strict=True, placing=True))
+        for packet in packets:
+            pipeline.feed(packet)
+        pipeline.finish()
+        return pipeline
+
+    assert (len(looked().near), looked().repeated) == (4, {1, 2, 3, 4})
+    monkeypatch.setattr(stages, "MAX_REPORTS", 3)
+    assert (len(looked().near), looked().repeated) == (3, None)
+
+
+def test_flows_that_are_remembered_to_be_of_no_interest_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pipelines, "MAX_REMEMBERED", 2)
+    keys = [KEY[:8] + number.to_bytes(2, "big") + KEY[10:] for number in range(1, 6)]
+    known: dict[bytes, bool] = {}
+    ends = {frozenset(flow_texts(keys[4]))}
+    assert [pipelines._is_other(key, ends, known) for key in keys * 2] == [*[True] * 4, False] * 2
+    assert len(known) == 2

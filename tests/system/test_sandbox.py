@@ -68,6 +68,32 @@ def test_sockets_and_programs_are_refused_and_files_are_not() -> None:
     assert told == ["True", "True", *["refused"] * 4, "None"]
 
 
+CALLS = """
+import ctypes, os, sys
+from netdissect.system import sandbox
+sandbox.permit()
+assert sandbox.confine()
+library = ctypes.CDLL(None, use_errno=True)
+for number in map(int, sys.argv[1:]):
+    # Of no avail anyway: without the filter, the kernel names another error.
+    done = library.syscall(number, -1, -1, -1, -1, -1, -1)
+    print(done, ctypes.get_errno())
+"""
+
+
+@needs_sandbox
+def test_each_call_is_refused_for_itself() -> None:
+    """Programs are also started by `execveat`, sockets are also had from other processes."""
+    # execve, execveat, socket, connect, bind, ptrace, process_vm_readv and _writev, bpf,
+    # io_uring_setup, pidfd_getfd. Source: asm/unistd.h.
+    numbers = {
+        "x86_64": [59, 322, 41, 42, 49, 101, 310, 311, 321, 425, 438],
+        "aarch64": [221, 281, 198, 203, 200, 117, 270, 271, 280, 425, 438],
+    }[os.uname().machine]
+    told = python(CALLS, *map(str, numbers)).stdout.splitlines()
+    assert told == [f"-1 {errno.EPERM}"] * len(numbers)
+
+
 def test_a_process_that_is_not_ours_is_left_alone() -> None:
     assert python(TRIES, "theirs").stdout.split() == ["False", "False", *["None"] * 5]
 

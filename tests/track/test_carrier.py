@@ -16,6 +16,7 @@ from netdissect.track.context import Heard
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 from netdissect.track.recorder import Recorder
+from netdissect.track.unitstore import MAX_OUTSTANDING
 from tracking import connection
 
 MS = 1_000_000
@@ -333,3 +334,20 @@ def test_the_datagrams_listed_for_a_message_are_bounded(monkeypatch) -> None:
     for number in range(5):
         send(first, number, 7, 1, 6000 * number)
     assert findings.limits() == {"MAX_LISTED": 2}
+
+
+@pytest.mark.parametrize("way", ["run", "unit"])
+def test_messages_that_nobody_acknowledges_are_bounded(way: str) -> None:
+    lane, _ = lanes()
+    outer, inner = spaces(lane)
+    most = 0
+    for number in range(2 * MAX_OUTSTANDING):
+        outer.unit(number & 255, None, b"%d" % number, None, number, number)
+        if way == "run":
+            inner.run(number & 0xFFFF, 1, "m", None, number, number)
+            most = max(most, inner._open)
+        else:
+            inner.unit(number & 0xFFFF, None, None, "m", number, number)
+            most = max(most, inner.store.outstanding.count)
+    assert most == MAX_OUTSTANDING
+    assert inner.context.findings.limits()["MAX_OUTSTANDING"] >= MAX_OUTSTANDING // 4

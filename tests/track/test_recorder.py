@@ -10,6 +10,7 @@ from netdissect.pipeline.messages import reliability
 from netdissect.track import recorder as module
 from netdissect.track.pruning import Pruner
 from netdissect.track.recorder import HOLD_NS, LINGER_NS, Recorder
+from netdissect.track.retired import MAX_TYPES, TypeNames
 from tracking import MS, space
 
 
@@ -222,3 +223,12 @@ def test_nothing_is_recorded_that_nobody_looks_at() -> None:
     scribe = recorder.of(1)
     assert scribe.event("probe", 0, 1, 0, "ping 1").event == "probe"
     assert not list(recorder.rest())
+
+
+def test_names_of_types_are_bounded() -> None:
+    names = TypeNames()
+    numbers = [names.number(f"type {number}") for number in range(MAX_TYPES + 9)]
+    assert numbers == [*range(1, MAX_TYPES), *[0] * 10]
+    assert names.name(numbers[0]) == "type 0"
+    assert names.name(numbers[-1]) is None
+    assert names.number("type 7") == 8
