@@ -68,28 +68,40 @@ class Plan(Closing):
         octets: bytes,
         others: Callable[[bytes], bytes],
     ) -> bytes:
-        """Return the new bytes of a TCP segment; `others` gives those of bytes in no message."""
+        """Return the new bytes of a TCP segment; `others` gives those of bytes in no message.
+
+        These are added to the plan, because copies of them may be cut at other places.
+        """
         end = start + len(octets)
         out = []
         done = start
+
+        def left_over(until: int) -> bytes:
+            old = octets[done - start : until - start]
+            if not old:
+                return b""
+            new = others(old)
+            self.stream(key, ordinal, done, old, new)
+            return new
+
         for at, old, new in self._messages(key, ordinal, start, end):
             first, last = max(at, done), min(at + len(new), end)
             if first < last:
                 mine = octets[first - start : last - start]
                 change = old[first - at : last - at], new[first - at : last - at]
-                out.append(others(octets[done - start : first - start]))
+                out.append(left_over(first))
                 out.append(_copy(mine, *change, others))
                 done = last
-        return b"".join(out) + others(octets[done - start :])
+        return b"".join(out) + left_over(end)
 
     def _messages(
         self, key: FlowKey, ordinal: int, start: int, end: int
     ) -> list[tuple[int, bytes, bytes]]:
-        """Return (offset, old bytes, new ones) of the messages that a part of a stream may have to
-        do with, in order.
+        """Return (offset, old bytes, new ones) of what a part of a stream may have to do with, in
+        order: messages, and what was left over.
         """
         words = "select at, old, new from stream where key = ? and ordinal = ? and at"
-        # Messages do not overlap: only the last one before the part may reach into it.
+        # They do not overlap: only the last one before the part may reach into it.
         rows = self._base.execute(f"{words} <= ? order by at desc limit 1", (key, ordinal, start))
         found: list[tuple[int, bytes, bytes]] = rows.fetchall()
         span = (key, ordinal, start, end)
