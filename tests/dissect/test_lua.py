@@ -12,7 +12,7 @@ import pytest
 
 import console_docs
 import twocaptures
-from luafields import differences
+from luafields import differences, unread
 from netdissect import lookup
 from netdissect.dissect.lua import _check, _Maker, rule
 from netdissect.layers.base import Check
@@ -106,6 +106,32 @@ def test_wireshark_goes_on_behind_an_impossible_length(scripts: Path, tmp_path: 
     # We show its bytes as a message, and Wireshark that it is none.
     assert len(found) > 20
     assert found <= set(broken)
+
+
+def without_some(records: list[twocaptures.Record]) -> Iterator[twocaptures.Record]:
+    """Leave out the handshakes, and later every seventh segment."""
+    behind = [each for each in records if len(each[1]) > 66][3:]
+    for number, each in enumerate(behind):
+        if number % 7 != 4:
+            yield each
+
+
+@TSHARK
+@pytest.mark.tshark
+@pytest.mark.parametrize(
+    ("name", "fewer"),
+    [
+        ("netplay/bin1_example_chat", 0), ("netplay/bin3_multichunk", 0), ("netplay/bin3_example_chat", 0),
+        # The class and the body of one message: nothing in it shows that its class line is whole.
+        ("netplay/text_example_chat", 2),
+        ("riptide/tcp_2.2.1_clean", 0), ("knet/tcp_clean_session", 0),
+    ],
+)  # fmt: skip
+def test_wireshark_goes_on_behind_missing_bytes(name: str, fewer: int, scripts: Path, tmp_path: Path) -> None:
+    path = Path(twocaptures.rewritten(CAPTURES / f"{name}.pcap", tmp_path / "lost.pcap", without_some))
+    lost, every = unread(path, scripts, name.partition("/")[0])
+    assert every > 20
+    assert lost == fewer
 
 
 def first_gap(path: Path) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ from netdissect.pipeline.iterate import iter_records
 from netdissect.wire.varint import KNET_7_7_16
 from packetbuild import ipv4, pcap_file, tcp
 
-__all__ = ["differences"]
+__all__ = ["differences", "unread"]
 
 Found = dict[str, tuple[dict[int, Any], set[tuple[str, str]]]]
 """Dialect -> (frame -> field -> values, the ports by which Wireshark finds them)."""
@@ -38,6 +38,7 @@ LENGTHS: dict[str, tuple[str, Callable[[int, str], bytes]]] = {
 """Protocols whose messages follow their length in a stream -> its field, and its bytes. Our trees
 begin behind it.
 """
+SYN = 2
 MAX_SEGMENT = 60_000
 """Bytes of a message that are put into one packet."""
 PRINTED = str.maketrans(
@@ -177,6 +178,7 @@ def apart(path: Path, target: Path) -> list[tuple[int, DatagramRecord]]:
             if record.protocol in LENGTHS:
                 write = LENGTHS[record.protocol][1]
                 octets = write(len(octets), record.dialect or "") + octets
+            packets.append(ipv4(tcp(b"", seq=0, flags=SYN, **ports), 6, src=src))
             for at in range(0, len(octets), MAX_SEGMENT):
                 part = octets[at : at + MAX_SEGMENT]
                 packets.append(ipv4(tcp(part, seq=1 + at, **ports), 6, src=src))
@@ -209,6 +211,23 @@ def differences(
     if not compared:
         pytest.skip("no message of the protocol")
     return found
+
+
+def unread(path: Path, script: Path, protocol: str) -> tuple[int, int]:
+    """Return how many values Wireshark does not have in any frame, and how many there are: behind
+    missing bytes it finds messages earlier than we do, each in its own frame.
+    """
+    kinds = fields_of(script.read_text(), protocol)
+    lost = every = 0
+    records = ((record.frame, record) for record in iter_records(path))
+    for dialect, (frames, ports) in ours(records, kinds, protocol, unpacks=True).items():
+        other = theirs(path, script, kinds, protocol, ports, dialect)
+        mine, found = (
+            Counter((name, value) for fields in each.values() for name in fields for value in fields[name])
+            for each in (frames, other)
+        )
+        lost, every = lost + (mine - found).total(), every + mine.total()
+    return lost, every
 
 
 def compare(path: Path, script: Path, protocol: str, read: Found) -> tuple[list[str], int]:

@@ -1,35 +1,64 @@
 -- What registers a protocol, and cuts its streams into messages.
 
 local ROW, SEARCHED = 3, 16384 -- messages that are no coincidence; octets that are searched for them
-local tcp_stream = Field.new("tcp.stream")
+local SYN = 1 -- of Wireshark's field `tcp.completeness`
+local tcp_stream, tcp_seq = Field.new("tcp.stream"), Field.new("tcp.seq")
+local tcp_len, tcp_completeness = Field.new("tcp.len"), Field.new("tcp.completeness")
+
+-- The ends of the messages from a place on: so many, or fewer that the octets end with, or nil.
+local function row_of(P, tvb, at, size, dialect, enough)
+  local ends = {}
+  while #ends < enough and at < size do
+    local count = P.pdu(tvb, at, size, dialect)
+    if count == nil or count > (P.most or size) or at + count > size then return nil end
+    at = at + count
+    ends[#ends + 1] = at
+  end
+  return ends
+end
 
 -- Where messages begin again: several in a row that read without a fault, or fewer that the octets
 -- end with.
 local function resumed(P, tvb, size)
+  local places = P.places or function(_, from) return from, ROW end
   for _, dialect in ipairs(dialects_of(P)) do
-    for from = 0, size - 1 do
-      local at, row = from, 0
-      while row < ROW and at < size do
-        local count = P.pdu(tvb, at, size, dialect)
-        if count == nil or count > P.most or at + count > size then break end
-        local good, r = pcall(read, P, tvb(at, count):tvb(), nil, dialect, "tcp", true)
-        if not good or r.faults > 0 then break end
-        at, row = at + count, row + 1
+    local from, enough = places(tvb, 0, dialect)
+    while from and from < size do
+      local at, ends = from, row_of(P, tvb, from, size, dialect, enough)
+      for _, stop in ipairs(ends or {}) do
+        local good, r = pcall(read, P, tvb(at, stop - at):tvb(), nil, dialect, "tcp", true)
+        if not good or r.faults > 0 then ends = nil break end
+        at = stop
       end
-      if row == ROW or (row > 0 and at == size) then return from end
+      if ends then return from end
+      from = places(tvb, from + 1, dialect)
     end
   end
 end
 
 -- Returns what cuts the octets of a stream into messages, each of which `one` shows.
 local function stream_reader(P, one)
-  -- Streams out of step behind an impossible length, by number and sender; and packets that begin
-  -- so, because Wireshark reads a packet again when it is selected.
-  local broken, begins_broken = {}, {}
+  -- Streams out of step behind an impossible length or missing octets, by number and sender; and
+  -- packets that begin so, because Wireshark reads a packet again when it is selected.
+  local broken, begins_broken, follows = {}, {}, {}
+
+  -- Whether octets before those of this packet are missing, or the stream began before the capture.
+  local function misses(key)
+    local seq, expected = tcp_seq().value, follows[key]
+    local behind = (seq + tcp_len().value) % 2 ^ 32
+    if expected == nil or (behind - expected) % 2 ^ 32 < 2 ^ 31 then follows[key] = behind end
+    if expected == nil then return tcp_completeness().value % (2 * SYN) == 0 end
+    return seq ~= expected and (seq - expected) % 2 ^ 32 < 2 ^ 31
+  end
+
   return function(tvb, pinfo, tree)
     local at, size = 0, tvb:len()
     local key = tcp_stream().value .. " " .. pinfo.src_port
-    if not pinfo.visited then begins_broken[pinfo.number] = broken[key] end
+    if not pinfo.visited then
+      -- What Wireshark put together begins where the dissector asked for it.
+      if misses(key) and size == tcp_len().value then broken[key] = true end
+      begins_broken[pinfo.number] = broken[key]
+    end
     if begins_broken[pinfo.number] then
       at = resumed(P, tvb, size)
       if at == nil then
