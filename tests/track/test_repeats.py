@@ -193,6 +193,15 @@ def test_copies_that_always_come_as_soon_are_the_networks(beside, common, held) 
     assert gaps == (CopyGaps(True, 2_700_000, 3_600_000) if common else CopyGaps(True))
 
 
+def test_copies_of_one_moment_do_not_show_the_gap_of_the_networks() -> None:
+    """A sender that had stood still sent nine units again at once."""
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, initial_ms=50.0, guard_ms=25.0))
+    for at_ms in (100, 106):
+        for seq in range(1, 10):
+            made.unit(seq, None, b"x", "Thing", at_ms, at_ms * MS + seq * 10_000)
+    assert verdicts(made) == [None] * 9
+
+
 def test_copies_with_the_gap_of_the_networks_are_not_surely_released_by_a_stall() -> None:
     """Where little is sent, two copies that the network made look like a burst after a silence."""
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))

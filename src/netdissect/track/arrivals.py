@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from netdissect.model.native import i64
 from netdissect.track.numbers import Numbers
 from netdissect.track.unitstore import UnitStore
 
@@ -40,3 +41,16 @@ def burst_after_silence(arrivals: list[int], time_ns: int, guard_ns: int) -> tup
             return 0, count
         since_ns = arrival
     return 0 if len(arrivals) < OVERTAKEN_BY else guard_ns, len(arrivals)
+
+
+def earliest_later(numbers: Numbers, store: UnitStore, seq: i64, time_ns: i64) -> i64:
+    """Return when the first of the next `OVERTAKEN_BY` numbers arrived; `time_ns` if none did."""
+    first_ns: i64 = time_ns
+    last: i64 = min(seq + OVERTAKEN_BY, numbers.newest)
+    later: i64 = seq + 1
+    while later <= last:
+        arrival_ns = store.arrival_ns(later, time_ns)
+        if arrival_ns < first_ns:  # noqa: PLR1730 - the builtin would cost more
+            first_ns = arrival_ns
+        later += 1
+    return first_ns

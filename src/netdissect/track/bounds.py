@@ -24,6 +24,7 @@ LOST_BY: Final = {
     "MAX_DOUBTFUL": "further copies keep the verdict from before the vantage was known",
     "MAX_BESIDE": "further findings that hold only next to the receiver are not reported",
     "MAX_HELD": "a retransmission just behind the oldest delayed copies counts as a duplicate",
+    "MAX_ANCHORS": "a retransmission soon after a network copy of the oldest units may be unknown",
     "MAX_LATE": "transmissions after the acknowledgement are counted for some units only",
     "MAX_AGAIN": "copies of the oldest messages sent again are not counted",
     "MAX_RANGES": "some numbers never seen count as seen",

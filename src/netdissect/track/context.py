@@ -20,6 +20,10 @@ CLOSE_RESEND_NS: Final = 15_000_000
 """A copy that comes later than network copies do (`repeats.NETWORK_COPY_NS`) but within this time,
 in ns, is usually a retransmission behind a copy that the network delayed.
 """
+RELEASED_NS: Final = 1_000_000
+"""Datagrams that a stalled network releases at once come this close together, in ns. Shorter gaps
+do not tell them from network copies.
+"""
 
 WITHIN_GUARD: Final = 0
 """The gap is shorter than any that the sender leaves between two transmissions of a unit."""
@@ -32,7 +36,11 @@ that, three of four such copies were the network's.
 """
 WITHIN_NETWORK_DELAY: Final = 3
 """The gap is one that a network copy may have, and is shorter than half of the sender's timer."""
-AFTER_TIMER: Final = 4
+BELOW_GUARD: Final = 4
+"""The gap is longer than those of most network copies, yet shorter than the guard that follows from
+two round trips which both sides state.
+"""
+AFTER_TIMER: Final = 5
 """The gap is longer than those."""
 
 _MS: Final = 1_000_000
@@ -85,8 +93,8 @@ class SpaceContext:
 
     __slots__ = (
         "_at_receiver", "_learnt", "_stated", "delay_ns", "direction", "far_delay_ns",
-        "far_guard_ns", "findings", "guard_ns", "in_stream", "receiver_near", "rule", "sender_near",
-        "started", "vantage_final",
+        "far_guard_ns", "findings", "guard_ns", "in_stream", "least_timer_ns", "receiver_near",
+        "rule", "sender_near", "started", "vantage_final",
     )  # fmt: skip
 
     def __init__(self, rule: SpaceRule, direction: int, findings: Findings) -> None:
@@ -110,6 +118,10 @@ class SpaceContext:
         self.far_delay_ns = self.far_guard_ns = 0
         """Timer and guard by the round trip that both sides state, which hold wherever the capture
         was taken; 0 in spaces without `SpaceRule.duplicate_window_ms`.
+        """
+        self.least_timer_ns = 0
+        """The shortest timer that the sender may work with by the round trips that both sides have
+        stated so far; 0 before two of them.
         """
         self._stated = False
         """Whether both sides have stated a round trip."""
@@ -162,7 +174,10 @@ class SpaceContext:
             self.far_delay_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
             # The newest sample may not have reached the sender yet, so that the shorter guard
             # counts.
-            self.far_guard_ns = min(guard_ns, resend_timers(resend, before_ms, 0.0)[1])
+            before_timer_ns, before_guard_ns = resend_timers(resend, before_ms, 0.0)
+            self.far_guard_ns = min(guard_ns, before_guard_ns)
+            known = stated_ms is not None and before_ms is not None
+            self.least_timer_ns = min(self.far_delay_ns, before_timer_ns) if known else 0
         self.guard_ns = int(window_ms * _MS)
 
     @property
@@ -185,6 +200,8 @@ class SpaceContext:
             return WITHIN_QUARTER
         if gap_ns < min(CLOSE_RESEND_NS, self.far_delay_ns // 2):
             return WITHIN_NETWORK_DELAY
+        if self.least_timer_ns and 0 <= gap_ns < self.far_guard_ns:
+            return BELOW_GUARD
         return AFTER_TIMER
 
     def hit(self, limit: str, times: int = 1) -> None:

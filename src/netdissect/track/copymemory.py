@@ -6,7 +6,9 @@ from typing import Final
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import Copy, UnitRecord
-from netdissect.track.context import WITHIN_GUARD, SpaceContext
+from netdissect.model.units import CopyGaps
+from netdissect.track.context import RELEASED_NS, WITHIN_GUARD, SpaceContext
+from netdissect.track.schedule import Schedule
 
 MAX_DOUBTFUL = 256
 """Copies per space whose verdict is revised one by one when more becomes known."""
@@ -22,16 +24,16 @@ STALL_SHARE: Final = 3
 """A burst after a silence shows a stalled network only if at least 1/3 of its units came too soon
 for their sender: networks copy datagrams now and then, not most of them at a time.
 """
-RELEASED_NS: Final = 1_000_000
-"""Datagrams that a stalled network releases at once come this close together, in ns. Shorter gaps
-do not tell them from network copies.
-"""
 COMMON_SPAN_NS: Final = 2_000_000
 """The gaps of a network's copies are common to them if they lie within this span, in ns. In
 captures of real programs, a relay that delivered its copies 3 ms later did so within 1 ms of that.
 """
 MIN_COMMON: Final = 6
 """At least this many copies show which gaps they have in common."""
+SEVERAL_LATE: Final = 4
+"""One copy below the sender's guard may be a retransmission behind a delayed copy; so many show
+that the network makes copies as late, or that its delays differ by that much.
+"""
 COMMON_RATIO: Final = 5
 """There are at least this many copies in the span for each copy beside it. Retransmissions behind
 delayed copies have all gaps, so that at most one in 30 copies in the span is such a one.
@@ -43,24 +45,29 @@ class EarlyCopy:
 
     __slots__ = (
         "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "held", "made",
-        "record", "released", "seq", "timed", "verdict",
+        "record", "released", "seq", "short_ns", "time_ns", "timed",
+        "verdict",
     )  # fmt: skip
 
-    def __init__(self, gap_class: int, gap_ns: int, *, held: bool, released: bool) -> None:
+    def __init__(self, gap_class: int, gap_ns: int, time_ns: int) -> None:
         self.gap_class = gap_class
         """How its gap compares with the sender's guard and timer, as one of the classes above."""
         self.gap_ns = gap_ns
         """Time since the copy before it; `ABSENT` if it is not listed."""
-        self.held = held
+        self.time_ns = time_ns
+        """When it came; 0 if a number has judged it."""
+        self.held = False
         """Whether the network was seen to delay datagrams for so long that the sender's timer may
         have expired before this copy.
         """
-        self.released = released
+        self.released = False
         """Whether a stalled network released it together with others."""
         self.timed = True
         """Whether the sender's timer was known; if not, its gap tells nothing of network copies."""
         self.asked = False
         """Whether the receiver had asked for it."""
+        self.short_ns = 0
+        """By how much it came too soon for its sender's timer; 0 if that is not known."""
         self.behind = False
         """Whether the copy before it came so late that without its delay, this one would be in
         time.
@@ -68,7 +75,9 @@ class EarlyCopy:
         self.counted = False
         """Whether a number has judged it."""
         self.made: bool | None = None
-        """Whether the network made it, by that number; None where only the vantage tells."""
+        """Whether the network made it, by that number or by the delay of the copy before it; None
+        where only the vantage tells.
+        """
         self.verdict: bool | None = None
         self.count = 1
         self.seq = 0
@@ -91,7 +100,7 @@ class CopyMemory:
 
     __slots__ = (
         "_burst_copies", "_burst_newest_ns", "_burst_silence_ns", "_repeat_frame", "_repeat_seqs",
-        "after_ack", "burst_start", "delays", "doubtful", "unlisted",
+        "after_ack", "burst_start", "delays", "doubtful", "schedule", "unlisted",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -103,6 +112,7 @@ class CopyMemory:
         """Number -> how much too late its newest copy came, in ns, by the arrival of later numbers
         or by its sender's timer.
         """
+        self.schedule = Schedule()
         self.after_ack: dict[int, int] = {}
         """Number -> transmissions after its acknowledgement."""
         self._repeat_frame = 0
@@ -149,11 +159,20 @@ class CopyMemory:
             alike = other.gap_class == early.gap_class and other.verdict is early.verdict
             alike = alike and other.asked == early.asked and other.behind == early.behind
             alike = alike and other.counted == early.counted and other.made is early.made
+            alike = alike and (other.short_ns > 0) == (early.short_ns > 0)
             if alike and other.held == early.held and other.released == early.released:
                 other.count += 1
                 return False
         self.unlisted.append(early)
         return False
+
+    def learn(self, gaps: CopyGaps) -> CopyGaps:
+        """Return what gaps tell, now that all copies are known."""
+        shortest_ns, longest_ns = self.common_gaps()
+        if longest_ns:
+            gaps = gaps._replace(shortest_ns=shortest_ns, longest_ns=longest_ns)
+        late = self.schedule.late >= SEVERAL_LATE
+        return gaps._replace(late=late, apart_ns=self.schedule.apart_ns())
 
     def common_gaps(self) -> tuple[int, int]:
         """Return the (shortest, longest) gap in ns of the copies that the network makes in always
@@ -161,7 +180,14 @@ class CopyMemory:
         """
         # A burst that a stalled network releases has gaps that tell nothing of its usual copies.
         early = [each for each in self.doubtful if each.timed and each.gap_ns >= RELEASED_NS]
-        gaps = sorted([each.gap_ns for each in early if not each.released])
+        gaps: list[int] = []
+        newest_ns = 0
+        for each in early:
+            # Many at a time are no network copies: these come now and then.
+            if not each.released and each.time_ns - newest_ns >= RELEASED_NS:
+                gaps.append(each.gap_ns)
+                newest_ns = each.time_ns
+        gaps.sort()
         most = first = start = 0
         for end, gap_ns in enumerate(gaps):
             while gap_ns - gaps[start] > COMMON_SPAN_NS:

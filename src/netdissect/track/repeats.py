@@ -16,7 +16,7 @@ first. So the gap between a copy and the one before it decides:
    module remembers how late each unit came (`CopyMemory.delays`), whether everything was held up
    and released at once (`CopyMemory.in_stall`), and whether retransmissions come close behind
    delayed copies. In these cases it does not call a copy the network's, unless all network copies
-   have about the same gap (`Findings.copy_gaps`).
+   have about the same gap, or come far sooner than retransmissions (`Findings.copy_gaps`).
 
 A verdict is True (network), False (sender) or None (unknown). Verdicts that depend on the vantage
 are revised when the vantage changes. In spaces where each transmission takes a number, the numbers
@@ -30,9 +30,15 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import Copy, UnitRecord
-from netdissect.track.arrivals import OVERTAKEN_BY, burst_after_silence, newest_arrivals
+from netdissect.track.arrivals import (
+    OVERTAKEN_BY,
+    burst_after_silence,
+    earliest_later,
+    newest_arrivals,
+)  # fmt: skip
 from netdissect.track.context import (
     AFTER_TIMER,
+    BELOW_GUARD,
     CLOSE_RESEND_NS,
     WITHIN_FAR_GUARD,
     WITHIN_GUARD,
@@ -46,6 +52,7 @@ from netdissect.track.numbers import Numbers
 from netdissect.track.outcomes import KIND, last_sent_ns, record_reclassified
 from netdissect.track.recorder import SpaceRecorder
 from netdissect.track.requests import UNDER_WAY_NS, Requests
+from netdissect.track.schedule import BETWEEN
 from netdissect.track.unit import Unit
 from netdissect.track.unitstore import CONTENT, COPIES, TIME, UnitStore
 from netdissect.track.vantage import MIN_DISORDER
@@ -176,8 +183,7 @@ class Repeats:
         """
         context, cells = self._context, self._store.settled.cells
         sent_ns, copies = cells[slot + TIME], cells[slot + COPIES]
-        gap_ns = time_ns - sent_ns
-        same = content == cells[slot + CONTENT]
+        gap_ns, same = time_ns - sent_ns, content == cells[slot + CONTENT]
         copied = self._judge(seq, labelled, same, gap_ns, copies, -1, frame, time_ns)
         copy = None
         if self._recorder is not None:
@@ -228,13 +234,15 @@ class Repeats:
         if context.rule.resend is None or labelled is False:
             self._note_network_copy(gap_ns)
             return True
-        self._gap_class = context.gap_class(gap_ns)
+        self._gap_class, short_ns = context.gap_class(gap_ns), BETWEEN
+        if context.least_timer_ns and gap_ns >= 0:
+            short_ns = memory.schedule.shortfall(context, seq, gap_ns, time_ns)
+            if not short_ns and self._gap_class > WITHIN_FAR_GUARD:
+                self._gap_class = AFTER_TIMER
         requests, again = self._requests, self._gap_class != WITHIN_GUARD
         asked = requests is not None and requests.permit(seq, time_ns - gap_ns, again=again)
-        if (
-            self._gap_class in (WITHIN_QUARTER, WITHIN_NETWORK_DELAY)
-            and NETWORK_COPY_NS <= gap_ns < CLOSE_RESEND_NS
-        ):
+        soon = self._gap_class in (WITHIN_QUARTER, WITHIN_NETWORK_DELAY)
+        if soon and NETWORK_COPY_NS <= gap_ns < CLOSE_RESEND_NS:
             self._note_close_resend()
         if self._gap_class == AFTER_TIMER or (
             copies < context.rule.burst and not self._overtaken(seq, gap_ns, time_ns)
@@ -246,28 +254,31 @@ class Repeats:
         behind = bool(delay_ns) and gap_ns + delay_ns >= context.far_guard_ns and (
             copies == 1 or self._gap_class != WITHIN_GUARD
         )  # fmt: skip
-        guessed = copies > 1 and self._gap_class < WITHIN_NETWORK_DELAY
-        if behind and not guessed and gap_ns >= NETWORK_COPY_NS:
+        in_time = behind and (copies == 1 or self._gap_class >= WITHIN_NETWORK_DELAY)
+        in_time = (in_time and gap_ns >= NETWORK_COPY_NS) or self._gap_class == BELOW_GUARD
+        if in_time and short_ns <= 0:
             return False
-        return self._judge_early(gap_ns, time_ns, asked=asked, behind=behind)
+        early = self._early = EarlyCopy(self._gap_class, memory.listed_gap(gap_ns), time_ns)
+        early.asked, early.behind, early.made = asked, behind, False if in_time else None
+        apart_ns = context.findings.gaps_of(context.direction).apart_ns
+        # Of what is only counted, nothing is judged again one by one.
+        if early.gap_ns != ABSENT or 0 < apart_ns <= short_ns:
+            early.short_ns = short_ns
+        return self._judge_early(early, gap_ns, time_ns)
 
-    def _judge_early(
-        self, gap_ns: int, time_ns: int, *, asked: bool, behind: bool
-    ) -> bool | None:
+    def _judge_early(self, early: EarlyCopy, gap_ns: int, time_ns: int) -> bool | None:
         """Return the verdict on a copy that came before its sender's timer. What is remembered of
         it must not depend on the vantage, which may be learnt later.
         """
         context = self._context
-        released = held = False
+        longest = WITHIN_GUARD if self._requests is not None else ABSENT
         if context.far_guard_ns:
-            released = self._gap_class <= WITHIN_FAR_GUARD and self._released_together(time_ns)
-            held = gap_ns + context.findings.held_ns[context.direction] >= context.far_delay_ns
-        elif self._requests is not None and self._gap_class == WITHIN_GUARD:
-            released = self._released_together(time_ns)
-        gap_ns = self._copy_memory().listed_gap(gap_ns)
-        early = self._early = EarlyCopy(self._gap_class, gap_ns, held=held, released=released)
+            longest = WITHIN_FAR_GUARD
+            held_ns = context.findings.held_ns[context.direction]
+            early.held = gap_ns + held_ns >= context.far_delay_ns
+        if self._gap_class <= longest:
+            early.released = self._released_together(time_ns)
         early.timed = context.timer_known
-        early.asked, early.behind = asked, behind
         early.verdict = self._verdict_here(early)
         return early.verdict
 
@@ -310,11 +321,9 @@ class Repeats:
             self._revise()
         if context.sender_near or not context.far_guard_ns:
             return
-        shortest_ns, longest_ns = memory.common_gaps()
-        findings, direction = context.findings, context.direction
-        if longest_ns and not findings.gaps_known:
-            gaps = gaps._replace(shortest_ns=shortest_ns, longest_ns=longest_ns)
-            findings.learn_gaps(direction, gaps)
+        learnt = memory.learn(gaps)
+        if learnt != gaps and not context.findings.gaps_known:
+            context.findings.learn_gaps(context.direction, learnt)
             self._revise()
 
     def _released_together(self, time_ns: int) -> bool:
@@ -345,15 +354,17 @@ class Repeats:
         numbers, store = self._numbers, self._store
         if gap_ns >= NETWORK_COPY_NS or numbers.out_of_order >= MIN_DISORDER:
             return False
-        for later in range(seq + 1, min(seq + OVERTAKEN_BY, int(numbers.newest)) + 1):
-            if time_ns - gap_ns < store.arrival_ns(later, 0):
-                return True
-        return False
+        last = min(seq + OVERTAKEN_BY, int(numbers.newest))
+        lasts = [store.arrival_ns(later, 0) for later in range(seq + 1, last + 1)]
+        return max(lasts, default=0) > time_ns - gap_ns
 
     def _verdict_here(self, early: EarlyCopy) -> bool | None:
         """Return the verdict on a copy by what is known now of the vantage and the network."""
         context = self._context
-        if early.counted or early.behind:
+        gaps = context.findings.gaps_of(context.direction)
+        seldom = early.gap_class == BELOW_GUARD and not gaps.late
+        apart = 0 < gaps.apart_ns <= early.short_ns and not seldom
+        if early.counted or seldom or (early.behind and not apart):
             # Next to the sender alone, the network has not made any copy.
             by_sender = context.beside_sender if early.counted else context.sender_near
             return False if by_sender else early.made
@@ -363,7 +374,6 @@ class Repeats:
             early.gap_class == WITHIN_FAR_GUARD and context.receiver_near is True
         )
         released = early.released and too_soon
-        gaps = context.findings.gaps_of(context.direction)
         if early.asked:
             # The network copies other datagrams as well, and those show how late its copies come.
             late = early.gap_ns if early.gap_ns != ABSENT else 0 if too_soon else NETWORK_COPY_NS
@@ -371,10 +381,10 @@ class Repeats:
             return False if answers else None
         if not context.far_guard_ns:
             return True if too_soon and not released else None
-        common = early.timed and 0 < gaps.shortest_ns <= early.gap_ns <= gaps.longest_ns
+        alike = early.timed and 0 < gaps.shortest_ns <= early.gap_ns <= gaps.longest_ns
         if released:
-            return None if common else False
-        return True if common or (too_soon and not (gaps.doubted or early.held)) else None
+            return None if alike or apart else False
+        return True if alike or apart or (too_soon and not (gaps.doubted or early.held)) else None
 
     # -- delays ------------------------------------------------------------------------------------
 
@@ -398,14 +408,7 @@ class Repeats:
                 context.findings.hold(context.direction, held_ns)
         if not context.far_guard_ns:
             return
-        first_ns: i64 = time_ns
-        last: i64 = min(seq + OVERTAKEN_BY, self._numbers.newest)
-        later: i64 = seq + 1
-        while later <= last:
-            arrival_ns = store.arrival_ns(later, time_ns)
-            if arrival_ns < first_ns:  # noqa: PLR1730 - the builtin would cost more
-                first_ns = arrival_ns
-            later += 1
+        first_ns = earliest_later(self._numbers, store, seq, time_ns)
         self._copy_memory().remember_delay(context, seq, time_ns - first_ns)
 
     # -- counts ------------------------------------------------------------------------------------
@@ -491,7 +494,7 @@ class Repeats:
     ) -> None:  # fmt: skip
         """Apply what the next number has shown of a copy."""
         memory = self._copy_memory()
-        early = EarlyCopy(WITHIN_GUARD, memory.listed_gap(0), held=False, released=False)
+        early = EarlyCopy(WITHIN_GUARD, memory.listed_gap(0), 0)
         early.counted, early.made = True, made
         early.verdict = self._verdict_here(early)
         if copy is not None:

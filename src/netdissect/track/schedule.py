@@ -1,0 +1,90 @@
+"""Compares the copies of a direction with the timer of their sender, and finds those that only the
+network can have made.
+
+A sender that works with a known timer sends a unit again no sooner than that timer expires; a copy
+comes too soon only if the network delayed the one before it by the difference. How much the delays
+differ shows in the copies that came in time, or nearly so. If other copies came too soon by far
+more than that, and none came in between, both kinds do not have the same maker: the early ones are
+the network's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.native import i64
+from netdissect.track.context import CLOSE_RESEND_NS, RELEASED_NS, SpaceContext
+
+MAX_SHORTFALLS: Final = 256
+"""Copies per space that show by how much copies come too soon."""
+MAX_ANCHORS = 256
+"""Units per space of which the newest copy that came in time is remembered."""
+NEARLY: Final = 5
+"""A copy is still in time if it came at most 1/5 of the timer too soon."""
+MIN_SPREAD_NS: Final = 5_000_000
+"""Delays differ by this much, in ns, even if no copy has shown it: programs look at their timers
+only now and then, and state their round trips in whole milliseconds.
+"""
+SPREADS: Final = 2
+"""Copies came too soon by far more than others if it is twice as much."""
+BETWEEN: Final = -1
+"""A copy came too soon, but its sender may have made it all the same."""
+STRAGGLERS: Final = 10
+"""For each copy in between there must be at least this many that came far too soon."""
+
+
+class Schedule:
+    """What is known of the copies of one space whose sender's timer both sides have stated."""
+
+    __slots__ = ("_anchors", "_between", "_newest_ns", "_shortfalls", "_spread_ns", "late")
+
+    def __init__(self) -> None:
+        self._anchors: dict[int, int] = {}
+        """Number -> time of its newest copy that came in time, if others have come since."""
+        self._shortfalls: list[int] = []
+        """By how much the copies came too soon that are below the sender's shortest wait, in ns."""
+        self._between = 0
+        """Copies that came too soon, but not below the sender's shortest wait."""
+        self._spread_ns: i64 = 0
+        """The most that a copy came too soon that counts as in time."""
+        self._newest_ns: i64 = 0
+        """When the newest of the copies came that `_shortfalls` lists."""
+        self.late: i64 = 0
+        """Copies that are later than most network copies, yet below the sender's shortest wait."""
+
+    def shortfall(self, context: SpaceContext, seq: int, gap_ns: int, time_ns: int) -> int:
+        """Process a further copy that came `gap_ns` after the one before it; return by how much it
+        came too soon after the newest one that came in time, in ns: 0 if it came in time itself,
+        `BETWEEN` if it came too soon, but not below the sender's shortest wait.
+        """
+        timer_ns = context.least_timer_ns
+        before_ns = self._anchors.get(seq, time_ns - gap_ns)
+        since_ns = time_ns - before_ns
+        short_ns = timer_ns - since_ns
+        if NEARLY * short_ns <= timer_ns:
+            self._anchors.pop(seq, None)
+            self._spread_ns = max(int(self._spread_ns), short_ns)
+            return 0
+        self._anchors[seq] = before_ns
+        if len(self._anchors) > MAX_ANCHORS:
+            context.hit("MAX_ANCHORS")
+            del self._anchors[next(iter(self._anchors))]
+        if since_ns >= context.far_guard_ns:
+            self._between += 1
+            return BETWEEN
+        # Many at a time are no network copies: these come now and then.
+        if time_ns - self._newest_ns >= RELEASED_NS:
+            self._newest_ns = time_ns
+            self.late += gap_ns >= CLOSE_RESEND_NS
+            if len(self._shortfalls) < MAX_SHORTFALLS:
+                self._shortfalls.append(short_ns)
+        return short_ns
+
+    def apart_ns(self) -> int:
+        """Return by how much copies came too soon that only the network can have made, in ns; 0 if
+        the others do not stand apart from them.
+        """
+        least_ns = SPREADS * max(int(self._spread_ns), MIN_SPREAD_NS)
+        far = sum([short_ns >= least_ns for short_ns in self._shortfalls])
+        between = self._between + len(self._shortfalls) - far
+        return least_ns if far and STRAGGLERS * between <= far else 0
