@@ -5,7 +5,7 @@ from netdissect.fuzz.trials import CALM_SECONDS, TRIAL_CASES, Trials
 
 def test_there_is_neither_trial_nor_calm_before_a_failure() -> None:
     trials = Trials(0.0)
-    assert not trials.advance(1000.0, 5)
+    trials.advance(1000.0, 5)
     assert not trials.trying
     assert not trials.calm
 
@@ -18,8 +18,10 @@ def test_a_trial_ends_after_enough_cases_and_comes_again_after_calm() -> None:
     assert trials.trying
     trials.advance(2.0, 1)
     assert trials.calm
-    assert not trials.advance(2.0 + CALM_SECONDS - 0.1)
-    assert trials.advance(2.0 + CALM_SECONDS)
+    trials.advance(2.0 + CALM_SECONDS - 0.1)
+    assert trials.calm
+    # Also if cases were sent meanwhile.
+    trials.advance(2.0 + CALM_SECONDS, 1)
     assert trials.trying
 
 
@@ -51,14 +53,18 @@ def test_a_calm_in_which_hardly_anything_may_be_sent_gives_way_to_a_trial() -> N
         # A fair share.
         for _ in range(15):
             trials.hold_back()
-        assert not trials.advance(3.0, 1)
+        trials.advance(3.0, 1)
+        assert trials.calm
     for _ in range(TRIAL_CASES):
-        assert not trials.advance(4.0)
+        trials.advance(4.0)
+        assert trials.calm
         for _ in range(20):
             trials.hold_back()
-    assert not trials.advance(5.0)
+    trials.advance(5.0)
+    assert trials.calm
     trials.hold_back()
-    assert trials.advance(5.0)
+    trials.advance(5.0)
+    assert trials.trying
     # It is given its time, whatever earlier ones have taken.
     trials.failed(9.0, known=True)
     assert trials.trying

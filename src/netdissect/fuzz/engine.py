@@ -22,7 +22,7 @@ from netdissect.fuzz.report import Finding, FuzzReport, kind_key
 from netdissect.fuzz.sessions import Sessions
 from netdissect.fuzz.store import PastRun, Sent, Store
 from netdissect.fuzz.target import Pacer
-from netdissect.fuzz.trials import CALM_SECONDS, Trials
+from netdissect.fuzz.trials import Trials
 from netdissect.fuzz.watch import Watch
 from netdissect.model.errors import UsageError
 
@@ -41,9 +41,6 @@ _GRACE_SECONDS = 0.5
 """
 _LOOK_EVERY = 20
 """Cases between two checks of the target."""
-_CHANCE_SECONDS = CALM_SECONDS
-"""After this long without a failure, cases that were held back get another chance; then after twice
-as long, and so on."""
 STEP_LIMIT = 12_000
 """Latest steps kept for the folder of a failure."""
 _UNPROVEN_LIMIT = 1000
@@ -161,12 +158,6 @@ class Engine:
             self._number = part.past.next_number
         self._waiting: deque[Case] = deque()
         """Cases that wait for a session of their own."""
-        self._chances: deque[Case] = deque()
-        """Cases of a trial that were held back before."""
-        self._chance_seconds = _CHANCE_SECONDS
-        self._chance_at = 0.0
-        """When cases that are expected to fail get their next chance, if no failure comes before.
-        """
         driver = watch.driver
         self._lethal = Lethal(driver.protocol, watch.dialect, driver.transport)
         """Learns which cases kill the target."""
@@ -231,7 +222,7 @@ class Engine:
                     continue
                 self.report.ended = f"the target is gone: {self._watch.trouble}"
                 return
-            case = self._waiting_case() or self._chance() or self._next_case()
+            case = self._waiting_case() or self._postponed_case() or self._next_case()
             if case is None:
                 self.report.ended = f"nothing new in {REPEAT_LIMIT} cases"
                 return
@@ -283,16 +274,13 @@ class Engine:
                 return case
         return None
 
-    def _chance(self) -> Case | None:
-        """Return the next case that was held back until this trial, if any."""
-        now = time.monotonic()
-        if self._trials.advance(now):
-            self._chances.extend(self._lethal.postponed())
-            if self._lethal.masks and now >= self._chance_at:
-                self._chances.extend(self._lethal.chances())
-                self._chance_seconds *= 2
-                self._chance_at = now + self._chance_seconds
-        return self._chances.popleft() if self._chances and self._trials.trying else None
+    def _postponed_case(self) -> Case | None:
+        """Return the next case that has waited for a trial, if this is one."""
+        self._trials.advance(time.monotonic())
+        while self._trials.trying and (case := self._lethal.next_postponed()) is not None:
+            if not self._is_held_back(case):
+                return case
+        return None
 
     def _next_case(self) -> Case | None:
         """Return the next case that has not been sent yet; None if there seem to be no more."""
@@ -311,18 +299,23 @@ class Engine:
 
     def _is_held_back(self, case: Case) -> bool:
         """Return whether a case is expected to fail, or has to wait for a trial."""
-        if (mask := self._lethal.expects(case)) is not None:
+        mask = self._lethal.expects(case)
+        if mask is not None and not self._lethal.may_dare(mask, self.report.cases):
             self.report.held_back[mask.signature, mask.text] += 1
             return True
-        if not self._trials.calm:
-            return False
+        if self._trials.calm and (mask is not None or self._may_be_lethal(case)):
+            self._lethal.postpone(case)
+            return True
+        if mask is not None:
+            self._lethal.dare(mask)
+        return False
+
+    def _may_be_lethal(self, case: Case) -> bool:
+        """Return whether nothing tells that the target survives a case."""
         held = self._sessions.held
         # What puts a stream out of step may be read as anything.
         loose = held is not None and held.transport == "tcp" and any(map(held.risks, case.steps))
-        if loose or self._lethal.is_untried(case):
-            self._lethal.postpone(case)
-            return True
-        return False
+        return loose or self._lethal.is_untried(case)
 
     def _is_suspect(self, case: Case) -> bool:
         """Return whether the case sends a short mutant that came shortly before a failure. A target
@@ -413,7 +406,7 @@ class Engine:
             self.report.sent(step.type, stage, control=case.is_control)
         self._sessions.done(session)
         held = session if session is self._sessions.held else None
-        self._unproven.append((time.monotonic(), held, case))
+        self._unproven.append((time.monotonic(), held, replace(case, stage=stage)))
         return True
 
     def _wait(self, step: Step) -> None:
@@ -469,6 +462,10 @@ class Engine:
         self._settle(held.proven_at)
         suspects = [case for _sent, session, case in self._unproven if session is held]
         self._ending.killed(suspects, "end of the session", known=True)
+        # The target may have read none of those that came after the end: they prove nothing.
+        rest = [each for each in self._unproven if each[1] is not held]
+        self._unproven.clear()
+        self._unproven.extend(rest)
 
     def _next_verdict(self, *, certain: bool) -> Verdict | None:
         """Return the next failure, None if the target is well."""
@@ -512,15 +509,11 @@ class Engine:
         octets = {each.step.octets for each in latest if len(each.step.octets) <= _SHORT_OCTETS}
         # Valid messages are in nearly every session, so they are not suspected.
         self._suspects |= octets - self._generator.originals
-        # One of these may have been what the target has failed at: the others are no better.
-        self._chances = deque(each for each in self._chances if not self._lethal.expects(each))
         self._steps.clear()
         self._unproven.clear()
         if time.monotonic() < self._end and self._watch.monitors.restart():
             self._sessions.enter()
-        now = time.monotonic()
-        self._chance_at = now + self._chance_seconds
-        self._trials.failed(now, known=known)
+        self._trials.failed(time.monotonic(), known=known)
 
     def _keep(self, verdict: Verdict, number: int) -> bool:
         """Save a failure; return whether its kind needs no further examples."""

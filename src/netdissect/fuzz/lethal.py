@@ -4,14 +4,14 @@ over again.
 A case is described by facts: the types of its messages, what the dissector finds wrong with them,
 and what was mutated. Cases that share the shortest combination of facts that the target has never
 survived with one that ended it are held back. This is version-space learning with a single rule;
-since it may be wrong, held-back cases get another chance from time to time.
+since it may be wrong, or hide another failure, a few of those held back are sent all the same.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache, reduce
@@ -45,15 +45,17 @@ _SURVIVORS_LIMIT = 4000
 """Maximum number of different sets of facts that the target survived; later ones are ignored."""
 _PAST_LIMIT = 1000
 """Survived cases remembered before the first failure; their facts are read only after it."""
-_KEPT_LIMIT = 64
-"""Maximum number of held-back cases that wait for another chance, ..."""
+_DARES = 4
+"""So many cases that are expected to fail are sent for each mask, ..."""
+_CASES_PER_DARE = 400
+"""... and another one for so many cases of the run."""
+_DARED_LIMIT = 256
+"""Maximum number of masks for which this is counted."""
 _UNTRIED_LIMIT = 200
 """Maximum number of cases that wait for a trial."""
 _TRIED_LIMIT = 1 << 16
 """Maximum number of facts, and of pairs of them, that are known to be survived; beyond this,
 everything counts as tried."""
-CHANCES = 8
-"""... and how many of them get it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +87,9 @@ class Lethal:
         """Fact -> one bit for each survivor that has it."""
         self._failures: deque[tuple[str, list[Facts]]] = deque(maxlen=_FAILURES_LIMIT)
         self._known: set[str] = set()
-        self._kept: dict[Facts, Case] = {}
-        self._untried: dict[Facts, Case] = {}
+        self._dared: Counter[Facts] = Counter()
+        """Facts of a mask -> cases that were sent although it expects them to fail."""
+        self._untried: OrderedDict[Facts, Case] = OrderedDict()
         self._tried: set[tuple[str, ...]] = set()
         self.masks: list[Mask] = []
         """What is held back."""
@@ -128,15 +131,21 @@ class Lethal:
         if not self.masks:
             return None
         facts = self._facts(case)
-        mask = next((each for each in self.masks if each.facts <= facts), None)
-        if mask is not None and len(self._kept) < _KEPT_LIMIT:
-            self._kept.setdefault(facts, case)
-        return mask
+        return next((each for each in self.masks if each.facts <= facts), None)
 
-    def chances(self) -> list[Case]:
-        """Return some of the cases that were held back, to be sent after all."""
-        names = list(self._kept)[:CHANCES]
-        return [self._kept.pop(name) for name in names]
+    def may_dare(self, mask: Mask, sent: int) -> bool:
+        """Return whether a case that a mask expects to fail may be sent all the same: the mask may
+        be wrong, or hide a failure in another place.
+
+        Args:
+            mask: the mask.
+            sent: cases sent in this run.
+        """
+        return self._dared[mask.facts] < _DARES + sent / _CASES_PER_DARE
+
+    def dare(self, mask: Mask) -> None:
+        """Note that such a case is sent."""
+        self._dared[mask.facts] += 1
 
     def is_untried(self, case: Case) -> bool:
         """Return whether a case sends a message with a fact, or with two at once, that no message
@@ -149,10 +158,9 @@ class Lethal:
         if len(self._untried) < _UNTRIED_LIMIT:
             self._untried.setdefault(self._facts(case), case)
 
-    def postponed(self) -> list[Case]:
-        """Return the cases that have waited for a trial."""
-        found, self._untried = list(self._untried.values()), {}
-        return found
+    def next_postponed(self) -> Case | None:
+        """Return the case that has waited longest for a trial, and forget it."""
+        return self._untried.popitem(last=False)[1] if self._untried else None
 
     def _try(self, case: Case) -> None:
         if len(self._tried) < _TRIED_LIMIT:
@@ -191,6 +199,8 @@ class Lethal:
                     if not self._survivors_with(own):
                         masks[own] = signature
         self.masks = [Mask(facts, signature) for facts, signature in masks.items()]
+        if len(self._dared) > _DARED_LIMIT:
+            self._dared = Counter({facts: self._dared[facts] for facts in masks})
 
     def _suspected(self) -> dict[str, list[int]]:
         """Return, for each fact of a suspect, an integer for each failure, which has one bit for

@@ -50,8 +50,8 @@ class Trials:
         self._left = TRIAL_CASES
         self._check_time(now)
 
-    def advance(self, now: float, sent: int = 0) -> bool:
-        """Note the time and the number of cases sent meanwhile; return whether a trial begins."""
+    def advance(self, now: float, sent: int = 0) -> None:
+        """Note the time and the number of cases sent meanwhile: a trial may begin or end."""
         if self._left:
             self._left = max(0, self._left - sent)
             self._check_time(now)
@@ -63,8 +63,6 @@ class Trials:
                 self._began, self._spent = now, 0.0
             if starved or now >= self._calm_until:
                 self._left, self._seen = TRIAL_CASES, now
-                return True
-        return False
 
     def hold_back(self) -> None:
         """Note a case that is not sent because it may be lethal."""
