@@ -179,6 +179,8 @@ FILTERS: dict[str, str] = {
     "msg.duplicate in {0 2}": "msg.duplicate is true or false",
     "msg.type > 5": 'msg.type is a text, and this is a number; write "5"',
     "msg.seq in {5..1}": "the range runs backwards",
+    "ip.addr in {10.0.0.9..10.0.0.1}": "the range runs backwards",
+    "ip.src in {10.0.0.9..::1}": "the range runs backwards, or mixes IPv4 and IPv6",
     "frame.number == 1_0": "frame.number is a number, and this is none",
     "frame.number == ٣": "frame.number is a number, and this is none",
     "protocol == riptid": "protocol is never 'riptid'; did you mean 'riptide'",
@@ -480,6 +482,9 @@ WORDS: list[Case] = [
                     ["encode", protocol, "--transport", carrier, message])),
     (["encode", "riptide", "Reliable", "sequence_id=1_0"], 2, "sequence_id='1_0': is neither a number nor the name of one"),
     (["encode", "knet", "KnetDatagram", "messages={}"], 2, "messages='{}': is not a list"),
+    (["encode", "knet", "KnetDatagram", 'messages=[{"message_ide": 5}]'], 2, "has no field 'message_ide'"),
+    (["encode", "eoudp", "PACKET_INFO", 'pairs=[{"sent": true}]'], 2, "sent: cannot be true or false"),
+    (["encode", "teeworlds", "sys.input", "input=[1, true]"], 2, "cannot be true or false"),
     *(([name, LOSSY, *more, "--connection", "77"], 2, "there is no connection 77: the capture has only 1")
       for name, *more in (("connections",), ("read",), ("info",), ("timeline",), ("anomalies",), ("diagnose",),
                           ("stats",), ("stats", "--interval", "1s"), ("read", "--json"))),

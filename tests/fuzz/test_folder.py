@@ -153,6 +153,22 @@ def test_where_nothing_can_be_written_nothing_is_tried(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["failure.json", "steps.jsonl", "datagrams/0001.bin"])
+def test_a_folder_in_place_of_a_file_is_seen_before_the_trials(name: str, tmp_path: Path) -> None:
+    folder = failure(tmp_path / "failure")
+    (folder / "minimal" / name).mkdir(parents=True)
+    with pytest.raises(UsageError, match=rf"cannot write .*{name}: Is a directory"):
+        minimise_failure(load_failure(folder), Target("127.0.0.1", 9))
+
+
+def test_a_link_in_place_of_the_datagrams_is_seen_before_the_trials(tmp_path: Path) -> None:
+    folder = failure(tmp_path / "failure")
+    (folder / "minimal").mkdir()
+    (folder / "minimal" / "datagrams").symlink_to(tmp_path)
+    with pytest.raises(UsageError, match=r"cannot write .*datagrams: Not a directory"):
+        minimise_failure(load_failure(folder), Target("127.0.0.1", 9))
+
+
+@pytest.mark.parametrize("name", ["failure.json", "steps.jsonl", "datagrams/0001.bin"])
 def test_links_in_a_minimal_folder_are_replaced_not_followed(name: str, tmp_path: Path) -> None:
     folder = failure(tmp_path / "failure")
     precious = tmp_path / "precious"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from netdissect.craft.filling import REFUSED, filled, fitting, holds_octets, of_json
+from netdissect.craft.filling import REFUSED, filled, fitting, holds_octets, names_within, of_json
 from netdissect.craft.layers import message_layer
 from netdissect.craft.wrapping import wrap
 from netdissect.layers.base import Layer
@@ -103,12 +103,27 @@ def _from_text(outer: Any, text: str) -> Any:
     if getattr(field, "islist", 0) or getattr(field, "holds_packets", 0):
         import json  # noqa: PLC0415 - only for nested values
 
-        return of_json(field, json.loads(text))
+        given = json.loads(text)
+        made = of_json(field, given)
+        known = {"trailing", *names_within(made)}
+        for name in _keys(given):
+            if name not in known:
+                raise ValueError(f"has no field {quoted(name)}{did_you_mean(name, known)}")
+        return made
     if holds_octets(field):
         if text.startswith(_TEXT_PREFIX):
             return text[len(_TEXT_PREFIX) :].encode("utf-8", "surrogateescape")
         return _hexadecimal(text)
     return _number(field, text)
+
+
+def _keys(value: Any) -> Iterator[str]:
+    """Yield the names in a value from JSON."""
+    if isinstance(value, dict):
+        yield from value
+    for each in value.values() if isinstance(value, dict) else value:
+        if isinstance(each, (dict, list)):
+            yield from _keys(each)
 
 
 def _hexadecimal(text: str) -> bytes:

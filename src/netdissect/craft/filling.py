@@ -7,11 +7,11 @@ the bytes are read as another one, the values are built again as that one.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeAlias
 
-from scapy.packet import Packet, Raw
+from scapy.packet import NoPayload, Packet, Raw
 from scapy.volatile import RandBin, RandNum, RandString
 
 from netdissect.dissect.names import range_of
@@ -36,6 +36,22 @@ _GUESSES = 4
 _SIZES = 9
 """Number of sizes to try for a tail that is not given: in some messages the size decides the layer.
 """
+
+
+def names_within(packet: Any) -> Iterator[str]:
+    """Yield the names that the tree may show of the fields of a packet, or of packets in a list,
+    and of all that they hold.
+    """
+    if isinstance(packet, list):
+        for each in packet:
+            yield from names_within(each)
+    elif isinstance(packet, Packet) and not isinstance(packet, NoPayload):
+        for outer in packet.fields_desc:
+            yield from (outer.name, _shown(outer), f"{outer.name}_raw")
+            yield from filter(None, (getattr(innermost(outer), "rest", ""),))
+            yield from names_within(packet.getfieldval(outer.name))
+        yield from filter(None, (getattr(packet, "shows", None),))
+        yield from names_within(packet.payload)
 
 
 def shown_names(layer: type[Layer]) -> list[str]:
@@ -163,7 +179,10 @@ def of_json(field: Any, value: Any, packet: Any = None) -> Any:
     if getattr(field, "islist", 0):
         if not isinstance(value, list):
             raise TypeError("is not a list")
+        for each in value:
+            _check_truth(getattr(field, "item", field), each)
         return field.any2i(None, value)
+    _check_truth(field, value)
     if holds_octets(field) and not isinstance(value, int):
         return _octets(field, value)
     if str(getattr(field, "fmt", "")).endswith(("f", "d")):
@@ -172,6 +191,13 @@ def of_json(field: Any, value: Any, packet: Any = None) -> Any:
         if isinstance(value, str):
             return float(value)  # NaN and infinity
     return fitting(field, field.any2i(None, value))
+
+
+def _check_truth(field: Any, value: Any) -> None:
+    """Refuse true and false, which are 1 and 0 to Python, unless the field shows them itself."""
+    plain = None if holds_octets(field) else getattr(field, "plain", None)
+    if isinstance(value, bool) and (plain is None or plain(1) is not True):
+        raise TypeError("cannot be true or false")
 
 
 def _packets(field: Any, value: Any, packet: Any) -> Any:

@@ -316,10 +316,12 @@ class _Compiler:
             for literal in item if isinstance(item, tuple) else (item,):
                 self.check_value(test, literal)
             if isinstance(item, tuple):
-                low, high = _number(item[0]), _number(item[1])
-                if low is not None and high is not None and low > high:
-                    raise self.fault("the range runs backwards", item[0].span)
+                number, text = _number(item[0]), item[0].text
+                first = text if number is None and _address(text) is not None else number
                 checks.append(_range(item[0], item[1]))
+                if first is not None and not checks[-1](first):
+                    reason = "the range runs backwards, or mixes IPv4 and IPv6"
+                    raise self.fault(reason, item[0].span)
             elif isinstance(item, Literal):
                 checks.append(_equal(item))
         return lambda value: any(check(value) for check in checks)

@@ -191,13 +191,20 @@ def check_place(folder: Path) -> None:
     """Make sure, before hours of trials, that `save_minimal` may write into a failure's folder.
 
     Raises:
-        UsageError: what is there is no folder, such as a symbolic link.
+        UsageError: something else is there, such as a symbolic link, or a folder for a file.
     """
     found = folder / "minimal"
-    if found.is_symlink() or (found.exists() and not found.is_dir()):
-        raise UsageError(f"cannot write {found}: Not a directory")
     if not os.access(folder, os.W_OK):
         raise UsageError(f"cannot write {found}: Permission denied")
+    for path in (found, found / "datagrams"):
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise UsageError(f"cannot write {path}: Not a directory")
+        if path.exists() and not os.access(path, os.W_OK):
+            raise UsageError(f"cannot write {path}: Permission denied")
+    files = (found / "failure.json", found / "steps.jsonl", *found.glob("datagrams/*.bin"))
+    for path in files:
+        if path.is_dir() and not path.is_symlink():
+            raise UsageError(f"cannot write {path}: Is a directory")
 
 
 def save_minimal(failure: Failure, result: Minimised, sent: Sequence[bytes]) -> Path:
