@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 
 from netdissect.capture import PcapWriter, open_capture
 from netdissect.flow import Decapsulator
-from packetbuild import ipv4, udp
+from packetbuild import ipv4, udp, vital_chunks
 
 SESSION = Path(__file__).resolve().parents[2] / "captures" / "knet" / "udp_clean_session.pcap"
 HANDSHAKE = 12
@@ -34,8 +35,8 @@ main()
 """A command whose bounds are a hundredth of the usual ones."""
 
 
-def write_sessions(path: Path, connections: int) -> None:
-    """Write connections whose clients send two datagrams of MESSAGES reliable messages each."""
+def write_sessions(path: Path, connections: int, datagrams: int = 2) -> None:
+    """Write connections whose clients send some datagrams of MESSAGES reliable messages each."""
     with open_capture(SESSION) as capture:
         head = list(Decapsulator().packets(capture))[:HANDSHAKE]
     with path.open("wb") as file:
@@ -43,7 +44,7 @@ def write_sessions(path: Path, connections: int) -> None:
         for number in range(connections):
             client = bytes([10, 1, number >> 8, number & 255])
             rows = [(key == head[0][3], payload) for _, _, _, key, payload, _, _ in head]
-            rows += [(True, datagram(10 + at)) for at in range(2)]
+            rows += [(True, datagram(10 + at)) for at in range(datagrams)]
             for up, payload in rows:
                 time_ns += 1_000_000
                 ends = (client, bytes([10, 0, 0, 2])) if up else (bytes([10, 0, 0, 2]), client)
@@ -63,10 +64,10 @@ def datagram(number: int) -> bytes:
     return head + (2 * MESSAGES * number).to_bytes(2, "little") + b"".join(messages)
 
 
-def peak_octets(words: list[str]) -> int:
-    """Run a command with small bounds, and return the most memory that it took."""
+def peak_octets(words: list[str], script: str = BOUNDED) -> int:
+    """Run a command, usually with small bounds, and return the most memory that it took."""
     with subprocess.Popen(
-        [sys.executable, "-c", BOUNDED, *words], stdout=subprocess.DEVNULL,
+        [sys.executable, "-c", script, *words], stdout=subprocess.DEVNULL,
         env={**os.environ, "NO_COLOR": "1"},
     ) as process:  # fmt: skip
         _, status, usage = os.wait4(process.pid, 0)
@@ -94,3 +95,33 @@ def test_units_beyond_the_bounds_take_no_memory(words: list[str], tmp_path: Path
         write_sessions(path, connections)
         peaks.append(peak_octets([words[0], str(path), *words[1:]]))
     assert peaks[1] - peaks[0] < GROWTH_OCTETS, peaks
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="takes a system that measures its processes")
+def test_a_ladder_keeps_no_messages(tmp_path: Path) -> None:
+    peaks = []
+    for datagrams in (20, 80):
+        path = vital_chunks(tmp_path / f"{datagrams}.pcap", datagrams, 250)
+        peaks.append(peak_octets(["ladder", str(path)], "from netdissect.cli import main; main()"))
+    assert peaks[1] - peaks[0] < GROWTH_OCTETS, peaks
+
+
+@pytest.mark.parametrize("other", [[], ["other.pcap"]])
+def test_a_ladder_says_what_it_does_not_draw(other: list[str], tmp_path: Path) -> None:
+    write_sessions(tmp_path / "in.pcap", 1, 30)
+    write_sessions(tmp_path / "other.pcap", 1, 30)
+    few = "from netdissect.cli import ladder, main; ladder.MAX_ARROWS = 25; main()"
+
+    def drawn(*more: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", few, "ladder", "in.pcap", *other, "--json", *more],
+            capture_output=True, text=True, check=True, cwd=tmp_path,
+        )  # fmt: skip
+        arrows = [line for line in done.stdout.splitlines() if json.loads(line)["direction"]]
+        return len(arrows), done.stderr
+
+    count, said = drawn()
+    assert count == 25
+    assert f"{HANDSHAKE + 30 - 25} datagrams are not drawn" in said
+    assert "(MAX_ARROWS)" in said
+    assert drawn("--count", "20") == (20, "")

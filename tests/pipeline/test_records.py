@@ -33,7 +33,7 @@ from netdissect.pipeline.records import Records
 from netdissect.track.outcomes import KIND
 from netdissect.track.recorder import HOLD_NS
 from netdissect.track.repeats import FINDING
-from packetbuild import A4, B4, ipv4, link_frame, pcap_file, udp
+from packetbuild import A4, B4, ipv4, link_frame, pcap_file, udp, vital_chunks
 from twocaptures import rewritten
 from work import lines
 
@@ -464,30 +464,6 @@ def test_findings_of_many_messages_cost_what_they_are_many() -> None:
         for count in (100, 400)
     )
     assert many < 4.2 * few
-
-
-def vital_chunks(path: Path, datagrams: int, chunks: int) -> Path:
-    """Write a Teeworlds connection of vital chunks that nobody acknowledges."""
-    tokens = b"\1\2\3\4", b"\5\6\7\x08"
-    rows = [
-        (0, bytes([4, 0, 0]) + b"\xff" * 4 + b"\5" + tokens[0] + bytes(508)),
-        (1, bytes([4, 0, 0]) + tokens[0] + b"\5" + tokens[1]),
-        (0, bytes([4, 0, 0]) + tokens[1] + b"\1" + tokens[0] + bytes(508)),
-        (1, bytes([4, 0, 0]) + tokens[0] + b"\2"),
-    ]
-    for at in range(datagrams):
-        numbers = [(at // 2 * chunks + index + 1) & 1023 for index in range(chunks)]
-        body = b"".join(bytes([0x40, seq >> 2 & 0xC0 | 1, seq & 255, 2]) for seq in numbers)
-        rows.append((at & 1, bytes([0, 0, chunks]) + tokens[1 - (at & 1)] + body))
-    out = []
-    for index, (side, payload) in enumerate(rows):
-        ends = (A4, B4) if side == 0 else (B4, A4)
-        ports = (5000, 8303) if side == 0 else (8303, 5000)
-        packet = ipv4(udp(payload, *ports), src=ends[0], dst=ends[1])
-        octets = link_frame("ethernet", packet)[1]
-        out.append((1_700_000_000, index * 500, octets, len(octets)))
-    path.write_bytes(pcap_file(out))
-    return path
 
 
 def test_what_is_held_is_bounded_by_its_size(

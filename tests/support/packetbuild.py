@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from struct import pack
 
 A4, B4 = bytes([10, 0, 0, 1]), bytes([10, 0, 0, 2])
@@ -138,3 +139,27 @@ def enhanced(order, ticks, data, *, wire=None, number=0, options=b""):
     wire = len(data) if wire is None else wire
     body = pack(order + "IIIII", number, ticks >> 32, ticks & 0xFFFFFFFF, len(data), wire)
     return block(order, 6, body + data + bytes(-len(data) % 4) + options)
+
+
+def vital_chunks(path: Path, datagrams: int, chunks: int) -> Path:
+    """Write a Teeworlds connection of vital chunks that nobody acknowledges."""
+    tokens = b"\1\2\3\4", b"\5\6\7\x08"
+    rows = [
+        (0, bytes([4, 0, 0]) + b"\xff" * 4 + b"\5" + tokens[0] + bytes(508)),
+        (1, bytes([4, 0, 0]) + tokens[0] + b"\5" + tokens[1]),
+        (0, bytes([4, 0, 0]) + tokens[1] + b"\1" + tokens[0] + bytes(508)),
+        (1, bytes([4, 0, 0]) + tokens[0] + b"\2"),
+    ]
+    for at in range(datagrams):
+        numbers = [(at // 2 * chunks + index + 1) & 1023 for index in range(chunks)]
+        body = b"".join(bytes([0x40, seq >> 2 & 0xC0 | 1, seq & 255, 2]) for seq in numbers)
+        rows.append((at & 1, bytes([0, 0, chunks]) + tokens[1 - (at & 1)] + body))
+    out = []
+    for index, (side, payload) in enumerate(rows):
+        ends = (A4, B4) if side == 0 else (B4, A4)
+        ports = (5000, 8303) if side == 0 else (8303, 5000)
+        packet = ipv4(udp(payload, *ports), src=ends[0], dst=ends[1])
+        octets = link_frame("ethernet", packet)[1]
+        out.append((1_700_000_000, index * 500, octets, len(octets)))
+    path.write_bytes(pcap_file(out))
+    return path

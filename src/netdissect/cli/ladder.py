@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import click
@@ -76,6 +77,10 @@ def command(request: Request, svg: str | None, mermaid: bool) -> int:
         return session.status()
 
 
+MAX_ARROWS = 200_000
+"""Datagrams that are drawn: the first ones."""
+
+
 class _Drawing(NamedTuple):
     """A connection's rows, ready to be drawn."""
 
@@ -99,37 +104,46 @@ def _drawing(session: Session, request: Request, screen: Screen) -> _Drawing | N
     session.only = frozenset({connection or 1})
     found = _Found(session, request.match(session), connection)
     # Read to the end, even with --count: later frames show which of the datagrams were lost.
-    records = list(found.records())[: request.limit]
-    if not records:
+    arrows = _Arrows(found.records(), request.limit)
+    if arrows.first is None or arrows.last is None:
         if not session.reports:
             return None
         raise _nothing(found.number, narrowed=found.match.filter is not None)
-    drawn = ladder.rows(
-        records,
-        found.events_between(records),
-        found.lost(records),
-        found.segments(records, whole=found.match.filter is None and request.limit is None),
+    span = arrows.first.time_ns, arrows.last.time_ns
+    whole = found.match.filter is None and request.limit is None and not arrows.missing
+    drawn = ladder.with_remarks(
+        arrows.rows,
+        found.events_between(*span),
+        found.lost(arrows.last),
+        found.segments(*span, whole=whole),
     )
-    return _Drawing(found.number, drawn, found.ends(records, screen), session.first_ns)
+    arrows.tell(session)
+    return _Drawing(found.number, drawn, found.ends(arrows.first, screen), session.first_ns)
 
 
 def _flown(session: Session, second: str, request: Request, screen: Screen) -> _Drawing | None:
     """Return the drawing of a connection from two captures."""
     from netdissect.render import ladder  # noqa: PLC0415
 
+    most = MAX_ARROWS if request.limit is None else min(request.limit, MAX_ARROWS)
     with CapturePair(session, second, request.display_filter) as both:
         numbers = both.observed.numbers()
         if not numbers and request.connection is None:
             return None
         number = request.connection or min(both.part.connections, default=numbers[0])
         first_ns = both.first_ns or 0
-        flights = [(flight, flight.record.messages) for flight in both.flights(number)]
-        flights = flights[: request.limit]
-        if not flights:
+        flights = both.flights(number)
+        drawn = ladder.flight_rows(
+            (flight, flight.record.messages) for flight in islice(flights, most)
+        )
+        if not drawn:
             raise _nothing(number, narrowed=both.part != Part())
+        left = sum(1 for _ in flights)
+        if left and (request.limit is None or request.limit > MAX_ARROWS):
+            session.limits_hit = {**session.limits_hit, "MAX_ARROWS": left}
         report = both.reports.by_number(number)
         names = ("", "") if report is None else (report.client, report.server)
-        return _Drawing(number, ladder.flight_rows(flights), _titles(screen, *names), first_ns)
+        return _Drawing(number, drawn, _titles(screen, *names), first_ns)
 
 
 def _titles(screen: Screen, client: str, server: str) -> tuple[str, str]:
@@ -169,6 +183,35 @@ _STREAM = "tcp"
 """The space of the bytes of a TCP stream."""
 
 
+class _Arrows:
+    """The rows of the first datagrams. The datagrams themselves would take a thousand times as
+    much.
+    """
+
+    def __init__(self, records: Iterator[_Arrow], limit: int | None) -> None:
+        from netdissect.render import ladder  # noqa: PLC0415
+
+        self.rows: list[Row] = []
+        self.first: DatagramRecord | None = None
+        self.last: DatagramRecord | None = None
+        self.missing = 0
+        """Rows that are missing because of MAX_ARROWS."""
+        for number, (record, messages) in enumerate(records):
+            if limit is not None and number >= limit:
+                continue
+            if len(self.rows) >= MAX_ARROWS:
+                self.missing += 1
+                continue
+            self.first, self.last = self.first or record, record
+            if record.direction is not None:
+                self.rows.append(ladder.arrow(record, messages))
+
+    def tell(self, session: Session) -> None:
+        """Note the limit if it was hit."""
+        if self.missing:
+            session.limits_hit = {**session.limits_hit, "MAX_ARROWS": self.missing}
+
+
 class _Found:
     """The datagrams, events and reported losses of one connection, from one pass."""
 
@@ -203,40 +246,37 @@ class _Found:
         if unit.extra.get("reported") == "lost":
             self._reported_lost += [(unit.direction, copy.frame) for copy in unit.copies]
 
-    def events_between(self, records: list[_Arrow]) -> list[ConnectionEvent]:
-        """Return the events in the span of the records, and all timeouts."""
-        first, last = records[0][0].time_ns, records[-1][0].time_ns
+    def events_between(self, first_ns: int, last_ns: int) -> list[ConnectionEvent]:
+        """Return the events in a span, and all timeouts."""
         return [
-            one for one in self.events if one.event == "timeout" or first <= one.time_ns <= last
-        ]
+            one for one in self.events
+            if one.event == "timeout" or first_ns <= one.time_ns <= last_ns
+        ]  # fmt: skip
 
-    def lost(self, records: list[_Arrow]) -> frozenset[int]:
+    def lost(self, last: DatagramRecord) -> frozenset[int]:
         """Return the frames that their receiver reports lost.
 
         In a capture next to that receiver, such a frame did arrive, but too late to be used: it is
         not drawn as lost.
         """
-        facts = records[-1][0].facts
-        vantage = facts.vantage if facts else ""
+        vantage = last.facts.vantage if last.facts else ""
         near = {"client": Direction.S2C, "server": Direction.C2S}.get(vantage)
         return frozenset(frame for way, frame in self._reported_lost if way != near)
 
-    def segments(self, records: list[_Arrow], *, whole: bool) -> list[UnitRecord]:
-        """Return the repeated bytes: all of them if `whole`, otherwise those in the span of the
-        records; none if there is a filter, which selects messages.
+    def segments(self, first_ns: int, last_ns: int, *, whole: bool) -> list[UnitRecord]:
+        """Return the repeated bytes: all of them if `whole`, otherwise those in a span; none if
+        there is a filter, which selects messages.
         """
         if self.match.filter is not None:
             return []
         if whole:
             return self._segments
-        first, last = records[0][0].time_ns, records[-1][0].time_ns
         return [
-            replace(unit, copies=[one for one in unit.copies if first <= one.time_ns <= last])
+            replace(unit, copies=[one for one in unit.copies if first_ns <= one.time_ns <= last_ns])
             for unit in self._segments
         ]
 
-    def ends(self, records: list[_Arrow], screen: Screen) -> tuple[str, str]:
+    def ends(self, first: DatagramRecord, screen: Screen) -> tuple[str, str]:
         """Return the titles of the two lanes."""
-        first = records[0][0]
         ends = (first.src, first.dst) if first.direction == 0 else (first.dst, first.src)
         return _titles(screen, *ends)

@@ -111,6 +111,7 @@ _LIMIT_NOTES = {
     "MAX_SELECTED": "messages match, but are not shown: there are more than a filter can select",
     "MAX_KEPT_ITEMS": "units and events are missing: too many to keep, and the capture cannot be"
     " read again",
+    "MAX_ARROWS": "datagrams are not drawn: there are too many; choose some with --from",
     "MAX_HELD_RECORDS": "datagrams were shown before the fate of all their units was known",
 }
 """Limit -> what its excess, a number, means for the output."""

@@ -65,9 +65,18 @@ def rows(
         segments: bytes of a TCP stream, whose further copies are drawn.
 
     """
-    found = [
-        _arrow(record, items, lost) for record, items in records if record.direction is not None
-    ]
+    arrows = [arrow(record, items) for record, items in records if record.direction is not None]
+    return with_remarks(arrows, events, lost, segments)
+
+
+def with_remarks(
+    arrows: Iterable[Row],
+    events: Iterable[ConnectionEvent],
+    lost: frozenset[int],
+    segments: Iterable[UnitRecord],
+) -> list[Row]:
+    """Return the rows of a connection in time order, as `rows` does, from its finished arrows."""
+    found = [replace(row, mark="lost") if row.frame in lost else row for row in arrows]
     found = _with_segments(found, segments)
     for event in events:
         text = safe(f"{event.event}: {event.text}", _LABEL_LIMIT)
@@ -122,30 +131,29 @@ def flight_rows(flights: Iterable[tuple[Flight, list[MessageRecord]]]) -> list[R
         # The record comes from the sender's capture, unless only the receiver's has it.
         of_sender = flight.fate.fate.sent or flight.arrived_ns is None
         sender_first = of_sender == (record.direction == Direction.C2S)
-        arrow = _arrow(record, items, frozenset())
-        mark = arrow.mark
+        row = arrow(record, items)
+        mark = row.mark
         if flight.copy:
             mark = "duplicate"
         elif flight.sent_ns is None:
             mark = "appeared"
         elif flight.fate.fate is Fate.LOST:
             mark = "lost"
-        arrow = replace(
-            arrow,
+        row = replace(
+            row,
             time_ns=flight.arrived_ns or 0 if flight.sent_ns is None else flight.sent_ns,
             mark=mark,
             arrived_ns=flight.arrived_ns,
             names=(here, there) if sender_first else (there, here),
         )
-        found.append(arrow)
+        found.append(row)
     return sorted(found, key=_place)
 
 
-def _arrow(record: DatagramRecord, items: list[MessageRecord], lost: frozenset[int]) -> Row:
+def arrow(record: DatagramRecord, items: list[MessageRecord]) -> Row:
+    """Return the arrow of a datagram; some hundred bytes, whatever the datagram holds."""
     kinds = {item.reliability.kind for item in items if item.reliability is not None}
     mark = next((mark for kind, mark in _MARKS.items() if kind in kinds), "")
-    if record.frame in lost:
-        mark = "lost"
     label = safe(datagram_summary(record, items), _LABEL_LIMIT)
     return Row(record.time_ns, record.direction, label, mark, record.frame)
 
