@@ -355,12 +355,14 @@ def test_nothing_is_lost_because_a_snap_length_cut_its_acknowledgement(
     assert lost <= whole
 
 
-def begun_late(name: str, side: int) -> tuple[ConnectionReport, ConnectionReport]:
-    """Return the report of a capture, and that without what a side sent in the first half."""
+def begun_late(
+    name: str, side: int, start: float = 0.0, end: float = 0.5
+) -> tuple[ConnectionReport, ConnectionReport]:
+    """Return the report of a capture, and that without what a side sent in a part of it."""
     frames = frames_of(CAPTURES / f"{name}.pcap")
     (whole, *_), *_ = concluded(frames)
-    early = heard(frames[: len(frames) // 2], {(whole.client, whole.server)[side]})
-    missing = {frame[0] for frame in early}
+    part = frames[int(start * len(frames)) : int(end * len(frames))]
+    missing = {frame[0] for frame in heard(part, {(whole.client, whole.server)[side]})}
     (report, *_), *_ = concluded([frame for frame in frames if frame[0] not in missing])
     return whole, report
 
@@ -404,6 +406,22 @@ def test_what_was_sent_before_a_side_was_heard_may_have_been_acknowledged(
     name: str, side: int
 ) -> None:
     whole, report = begun_late(name, side)
+    known = {(one.space, one.direction): one.unacked for one in whole.spaces}
+    for space in report.spaces:
+        if space.direction != side:
+            assert space.unacked <= known[space.space, space.direction]
+
+
+@pytest.mark.parametrize("part", [(0.2, 0.5), (0.4, 0.7)])
+@pytest.mark.parametrize(
+    ("name", "side"),
+    [("eoudp/early_clean", 0), ("eoudp/rfc02_clean", 0), ("knet/udp_content_id.client", 1)],
+)
+def test_what_was_sent_while_the_other_side_was_not_captured_may_have_been_acknowledged(
+    name: str, side: int, part: tuple[float, float]
+) -> None:
+    """Only questions without an answer show that it was not heard."""
+    whole, report = begun_late(name, side, *part)
     known = {(one.space, one.direction): one.unacked for one in whole.spaces}
     for space in report.spaces:
         if space.direction != side:

@@ -294,9 +294,9 @@ def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[Space
 
 
 def _dark(connection: Connection, direction: int) -> list[tuple[int, int]]:
-    """Return the (start, end) of the spans in which a direction sent, but was not captured. If it
-    was only asked without an answer, it may have sent nothing, except before its first datagram, if
-    its peer went on without asking to begin again.
+    """Return the (start, end) of the spans in which a direction was silent although it should have
+    been heard. Whether it heard the questions that it was asked in that time, nobody can tell; but
+    a peer that kept asking to begin had no answer.
     """
     silence, begun_ns = connection.silence, connection.lifetime.first_ns
     return [
@@ -304,7 +304,8 @@ def _dark(connection: Connection, direction: int) -> list[tuple[int, int]]:
         for span in silence.spans
         if span.kind == "silence" and span.direction == direction and span.to_ns is not None
         if span.basis != "asked"
-        or (span.from_ns == begun_ns and 2 * silence.request_ns < begun_ns + span.to_ns)
+        or span.from_ns != begun_ns
+        or 2 * silence.request_ns < begun_ns + span.to_ns
     ]
 
 
