@@ -161,3 +161,23 @@ def test_a_datagram_has_the_comment_of_its_record_alone(tmp_path: Path) -> None:
     with open_capture(RIPTIDE) as reader:
         assert len(found) == sum(1 for _ in reader)
     assert all(text.startswith("c1 ") and "UDP" not in text for text in found)
+
+
+def test_blocks_and_comments_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notes, "MAX_AHEAD", 4)
+    written: list[bytes] = []
+
+    class Writer:
+        def write(self, raw: bytes) -> None:
+            written.append(raw)
+
+    held = notes._Held(Writer())
+    # A fragment whose packet is never complete: all after it wait for its comment.
+    held.frame(b"first", 0, "<", ["x"], 1, notes.Bare("fragment", unfinished=True))
+    for number in range(20):
+        held.write(b"%d" % number)
+    assert len(written) == 21
+    left = iter(range(100))
+    ahead = notes._Upcoming(FrameNote(2, f"note {number}") for number in left)
+    ahead.of(1, notes.Bare("frame"))
+    assert next(left) < 10

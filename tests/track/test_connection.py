@@ -307,6 +307,14 @@ def test_spans_of_silence_beyond_the_bound_are_told(monkeypatch: pytest.MonkeyPa
     assert text == "bound MAX_SPANS was reached 3 times: further spans of silence are not listed"
 
 
+def test_pauses_that_may_be_a_silence_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "MAX_SPANS", 3)
+    made, _ = connection()
+    for number in range(9):
+        made.datagram(0, number + 1, 60_000 * number * MS, b"", [])
+    assert len(made.silence._pauses) == 3
+
+
 def test_times_that_a_side_states_are_summed_up() -> None:
     made, _ = connection()
     for number, value in enumerate((-5, 1, 2, 30)):

@@ -53,6 +53,16 @@ def test_a_silent_space_packs_what_it_remembers_of_settled_units() -> None:
     assert len(made.store.settled.cells)
 
 
+@pytest.mark.parametrize("bits", [10, 16, 22])
+def test_a_number_is_extended_to_the_closest_one(bits: int) -> None:
+    numbers = space(bits=bits)[0].numbers
+    modulus, half = 1 << bits, 1 << bits - 1
+    for newest in (3 * modulus - 1, 3 * modulus, 3 * modulus + half):
+        numbers.newest = newest
+        for ahead in (1 - half, 2 - half, -1, 0, 1, half - 1, half):
+            assert numbers.extend((newest + ahead) % modulus) == newest + ahead
+
+
 def test_three_wraps_give_the_same_as_none() -> None:
     """Promise 13: counters wrapped three times, with loss, reorder and acks."""
     reports = []
