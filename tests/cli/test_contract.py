@@ -908,3 +908,14 @@ def test_a_table_on_a_terminal_is_escaped_and_one_in_a_pipe_is_not(tmp_path: Pat
         os.close(theirs)
         piped = subprocess.run(command, capture_output=True, check=True).stdout
         assert "\x1b[31m\u202ex" in piped.decode()
+
+
+def test_formulas_in_a_table_are_defused_on_request(tmp_path: Path) -> None:
+    fields = {"name_": "text:=1+1", "map": "text:@x"}
+    octets = encode_text("teeworlds", "teeworlds-0.6", "udp", "connless.info", fields)
+    path = str(tmp_path / "formula.pcap")
+    with PcapWriter(path, 1) as writer:
+        writer.write(0, link_frame("ethernet", ipv4(udp(octets, 8303, 50000)))[1])
+    words = ["read", path, "-d", "udp.port==8303,teeworlds", "-T", "csv", "-e", "teeworlds.name", "-e", "teeworlds.map"]
+    assert invoke(*words).stdout.splitlines()[1] == "=1+1,@x"
+    assert invoke(*words, "--csv-safe").stdout.splitlines()[1] == "'=1+1,'@x"

@@ -73,6 +73,20 @@ def test_a_copy_ends_with_its_parent(way: str, number: int) -> None:
     assert dies_with_its_parent(SCRIPT, [way], number) == -number
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+def test_what_a_terminal_sends_to_all_is_handled_by_the_parent_alone(number: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, "pipe"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        copy = int(parent.stdout.readline())
+        watched = os.pidfd_open(copy)
+        os.kill(copy, number)
+        assert not select.select([watched], [], [], 0.3)[0]
+        os.close(watched)
+        parent.kill()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_worker_ends_with_the_program_of_a_library_user(number: int) -> None:
     assert dies_with_its_parent(ANALYSIS, ["library", CAPTURE], number) == -number
