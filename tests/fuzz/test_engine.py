@@ -281,7 +281,12 @@ def test_three_planted_bugs_within_twenty_thousand_cases(tmp_path: Path) -> None
         )
         # A number that is far ahead may be so only of what other steps have brought.
         assert len(result.steps) <= 4
-        verdict, _sent = replay_failure(load_failure(folder), target, monitors=failure.monitors)
+        # What the server has received by then depends on time, so that it may take a further try.
+        again = (
+            replay_failure(load_failure(folder), target, monitors=failure.monitors)[0]
+            for _ in range(3)
+        )
+        verdict = next(filter(None, again), None)
         assert verdict is not None
         assert verdict.signature == finding.verdict.signature
 
