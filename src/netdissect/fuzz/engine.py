@@ -16,7 +16,7 @@ from netdissect.fuzz.cases import Case, Step
 from netdissect.fuzz.drivers import Driver
 from netdissect.fuzz.feedback import Feedback
 from netdissect.fuzz.generator import Generator
-from netdissect.fuzz.lethal import Lethal
+from netdissect.fuzz.lethal import Lethal, Mask
 from netdissect.fuzz.monitors import NO_ANSWER, Verdict
 from netdissect.fuzz.report import Finding, FuzzReport, kind_key
 from netdissect.fuzz.sessions import Sessions
@@ -194,6 +194,8 @@ class Engine:
         finally:
             self._sessions.close()
             self._watch.monitors.stop()
+            while (case := self._lethal.next_postponed()) is not None:
+                self._leave_out(self._lethal.expects(case))
             self.report.seconds = time.monotonic() - started
             self.report.slow = self._watch.slow
             if self._feedback is not None:
@@ -301,14 +303,20 @@ class Engine:
         """Return whether a case is expected to fail, or has to wait for a trial."""
         mask = self._lethal.expects(case)
         if mask is not None and not self._lethal.may_dare(mask, self.report.cases):
-            self.report.held_back[mask.signature, mask.text] += 1
+            self._leave_out(mask)
             return True
         if self._trials.calm and (mask is not None or self._may_be_lethal(case)):
-            self._lethal.postpone(case)
+            if not self._lethal.postpone(case):
+                self._leave_out(mask)
             return True
         if mask is not None:
             self._lethal.dare(mask)
         return False
+
+    def _leave_out(self, mask: Mask | None) -> None:
+        """Note that a case is not sent because of a mask."""
+        if mask is not None:
+            self.report.held_back[mask.signature, mask.text] += 1
 
     def _may_be_lethal(self, case: Case) -> bool:
         """Return whether nothing tells that the target survives a case."""

@@ -47,7 +47,7 @@ _PAST_LIMIT = 1000
 """Survived cases remembered before the first failure; their facts are read only after it."""
 _DARES = 4
 """So many cases that are expected to fail are sent for each mask, ..."""
-_CASES_PER_DARE = 400
+_CASES_PER_DARE = 200
 """... and another one for so many cases of the run."""
 _DARED_LIMIT = 256
 """Maximum number of masks for which this is counted."""
@@ -153,10 +153,11 @@ class Lethal:
         """
         return len(self._tried) < _TRIED_LIMIT and not self._tried.issuperset(self._tries(case))
 
-    def postpone(self, case: Case) -> None:
-        """Keep a case for the next trial."""
-        if len(self._untried) < _UNTRIED_LIMIT:
-            self._untried.setdefault(self._facts(case), case)
+    def postpone(self, case: Case) -> bool:
+        """Keep a case for the next trial; return False if one like it waits, or too many do."""
+        if len(self._untried) >= _UNTRIED_LIMIT:
+            return False
+        return self._untried.setdefault(self._facts(case), case) is case
 
     def next_postponed(self) -> Case | None:
         """Return the case that has waited longest for a trial, and forget it."""
