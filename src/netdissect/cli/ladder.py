@@ -117,7 +117,7 @@ def _drawing(session: Session, request: Request, screen: Screen) -> _Drawing | N
         found.lost(arrows.last),
         found.segments(*span, whole=whole),
     )
-    arrows.tell(session)
+    _tell_missing(session, arrows.missing)
     return _Drawing(found.number, drawn, found.ends(arrows.first, screen), session.first_ns)
 
 
@@ -125,7 +125,6 @@ def _flown(session: Session, second: str, request: Request, screen: Screen) -> _
     """Return the drawing of a connection from two captures."""
     from netdissect.render import ladder  # noqa: PLC0415
 
-    most = MAX_ARROWS if request.limit is None else min(request.limit, MAX_ARROWS)
     with CapturePair(session, second, request.display_filter) as both:
         numbers = both.observed.numbers()
         if not numbers and request.connection is None:
@@ -133,17 +132,24 @@ def _flown(session: Session, second: str, request: Request, screen: Screen) -> _
         number = request.connection or min(both.part.connections, default=numbers[0])
         first_ns = both.first_ns or 0
         flights = both.flights(number)
+        wanted = islice(flights, request.limit)
         drawn = ladder.flight_rows(
-            (flight, flight.record.messages) for flight in islice(flights, most)
+            (flight, flight.record.messages) for flight in islice(wanted, MAX_ARROWS)
         )
         if not drawn:
             raise _nothing(number, narrowed=both.part != Part())
-        left = sum(1 for _ in flights)
-        if left and (request.limit is None or request.limit > MAX_ARROWS):
-            session.limits_hit = {**session.limits_hit, "MAX_ARROWS": left}
+        _tell_missing(session, sum(1 for _ in wanted))
+        for _ in flights:  # read to the end, even with --count
+            pass
         report = both.reports.by_number(number)
         names = ("", "") if report is None else (report.client, report.server)
         return _Drawing(number, drawn, _titles(screen, *names), first_ns)
+
+
+def _tell_missing(session: Session, missing: int) -> None:
+    """Note how many datagrams are not drawn because of MAX_ARROWS."""
+    if missing:
+        session.limits_hit = {**session.limits_hit, "MAX_ARROWS": missing}
 
 
 def _titles(screen: Screen, client: str, server: str) -> tuple[str, str]:
@@ -205,11 +211,6 @@ class _Arrows:
             self.first, self.last = self.first or record, record
             if record.direction is not None:
                 self.rows.append(ladder.arrow(record, messages))
-
-    def tell(self, session: Session) -> None:
-        """Note the limit if it was hit."""
-        if self.missing:
-            session.limits_hit = {**session.limits_hit, "MAX_ARROWS": self.missing}
 
 
 class _Found:

@@ -195,7 +195,7 @@ class Engine:
             self._sessions.close()
             self._watch.monitors.stop()
             while (case := self._lethal.next_postponed()) is not None:
-                self._leave_out(self._lethal.expects(case))
+                self._count_held_back(self._lethal.expects(case))
             self.report.seconds = time.monotonic() - started
             self.report.slow = self._watch.slow
             if self._feedback is not None:
@@ -303,17 +303,17 @@ class Engine:
         """Return whether a case is expected to fail, or has to wait for a trial."""
         mask = self._lethal.expects(case)
         if mask is not None and not self._lethal.may_dare(mask, self.report.cases):
-            self._leave_out(mask)
+            self._count_held_back(mask)
             return True
         if self._trials.calm and (mask is not None or self._may_be_lethal(case)):
             if not self._lethal.postpone(case):
-                self._leave_out(mask)
+                self._count_held_back(mask)
             return True
         if mask is not None:
             self._lethal.dare(mask)
         return False
 
-    def _leave_out(self, mask: Mask | None) -> None:
+    def _count_held_back(self, mask: Mask | None) -> None:
         """Note that a case is not sent because of a mask."""
         if mask is not None:
             self.report.held_back[mask.signature, mask.text] += 1
@@ -392,19 +392,21 @@ class Engine:
                 self.report.left_out += 1
             return False
         session, stage = placed
-        # Sent in another state than planned, it may be the same as an earlier case.
-        if stage != case.stage and self._is_known(replace(case, stage=stage)):
-            self._sessions.done(session)
-            return False
+        if stage != case.stage:
+            # Sent in another state than planned, it may be the same as an earlier case.
+            case = replace(case, stage=stage)
+            if self._is_known(case):
+                self._sessions.done(session)
+                return False
         self._wait(case.steps[0])
         if self._feedback is not None:
             # On a busy machine, even a short wait takes long.
             briefly = not self._pacer.is_late(time.monotonic())
             alone = session is not self._sessions.held or self._sessions.hear(briefly=briefly)
-            self._feedback.sent(session.number, replace(case, stage=stage), alone=alone)
+            self._feedback.sent(session.number, case, alone=alone)
         kind = "control" if case.is_control else "mutant"
         stamped = [session.stamp(step) for step in case.steps]
-        self._store.write_case(case, [octets for octets, _key in stamped], stage)
+        self._store.write_case(case, [octets for octets, _key in stamped])
         self.report.mutations[case.kind] += 1
         for index, (step, (octets, key)) in enumerate(zip(case.steps, stamped, strict=True)):
             if index:
@@ -414,7 +416,7 @@ class Engine:
             self.report.sent(step.type, stage, control=case.is_control)
         self._sessions.done(session)
         held = session if session is self._sessions.held else None
-        self._unproven.append((time.monotonic(), held, replace(case, stage=stage)))
+        self._unproven.append((time.monotonic(), held, case))
         return True
 
     def _wait(self, step: Step) -> None:

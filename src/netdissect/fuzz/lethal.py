@@ -51,7 +51,7 @@ _CASES_PER_DARE = 200
 """... and another one for so many cases of the run."""
 _DARED_LIMIT = 256
 """Maximum number of masks for which this is counted."""
-_UNTRIED_LIMIT = 200
+_POSTPONED_LIMIT = 200
 """Maximum number of cases that wait for a trial."""
 _TRIED_LIMIT = 1 << 16
 """Maximum number of facts, and of pairs of them, that are known to be survived; beyond this,
@@ -89,7 +89,7 @@ class Lethal:
         self._known: set[str] = set()
         self._dared: Counter[Facts] = Counter()
         """Facts of a mask -> cases that were sent although it expects them to fail."""
-        self._untried: OrderedDict[Facts, Case] = OrderedDict()
+        self._postponed: OrderedDict[Facts, Case] = OrderedDict()
         self._tried: set[tuple[str, ...]] = set()
         self.masks: list[Mask] = []
         """What is held back."""
@@ -155,13 +155,13 @@ class Lethal:
 
     def postpone(self, case: Case) -> bool:
         """Keep a case for the next trial; return False if one like it waits, or too many do."""
-        if len(self._untried) >= _UNTRIED_LIMIT:
+        if len(self._postponed) >= _POSTPONED_LIMIT:
             return False
-        return self._untried.setdefault(self._facts(case), case) is case
+        return self._postponed.setdefault(self._facts(case), case) is case
 
     def next_postponed(self) -> Case | None:
         """Return the case that has waited longest for a trial, and forget it."""
-        return self._untried.popitem(last=False)[1] if self._untried else None
+        return self._postponed.popitem(last=False)[1] if self._postponed else None
 
     def _try(self, case: Case) -> None:
         if len(self._tried) < _TRIED_LIMIT:

@@ -212,19 +212,18 @@ class Store:
         """Write `report.json`."""
         write_json(self._open, "report.json", {"schema": SCHEMA, **facts})
 
-    def write_case(self, case: Case, sent: Sequence[bytes], stage: str | None = None) -> None:
+    def write_case(self, case: Case, sent: Sequence[bytes]) -> None:
         """Append a case. It has been written to the operating system on return, so a kill loses
         none.
 
         Args:
-            case: the case.
+            case: the case, with the state of the session in which it is sent.
             sent: its messages as sent.
-            stage: state of the session in which it is sent, if not the planned one.
         """
         line = {
             "case": case.number,
             "mutation": case.mutation,
-            "stage": stage or case.stage,
+            "stage": case.stage,
             **({"parent": case.parent} if case.parent else {}),
             "steps": [
                 {**step.to_json(), "sent": octets.hex()}

@@ -45,8 +45,7 @@ class EarlyCopy:
 
     __slots__ = (
         "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "held", "made",
-        "record", "released", "seq", "short_ns", "time_ns", "timed",
-        "verdict",
+        "record", "released", "seq", "short_ns", "time_ns", "timed", "verdict",
     )  # fmt: skip
 
     def __init__(self, gap_class: int, gap_ns: int, time_ns: int) -> None:

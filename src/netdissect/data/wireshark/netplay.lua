@@ -11,10 +11,10 @@ function P.pdu(tvb, at, size, dialect)
   return length + math.max(1, math.ceil(length / 1023))
 end
 
--- The next place where a message may begin behind missing octets, and how many must do so in a row.
--- Of text it is a line: of its first one the beginning is unknown.
+-- The next place where a message may begin behind missing octets, and how many must do so in a row
+-- if one is enough. Of text it is a line: of its first one the beginning is unknown.
 function P.places(tvb, from, dialect)
-  if dialect ~= "netplay-text" then return from, 3 end
+  if dialect ~= "netplay-text" then return from end
   return tvb:raw():find("\n[%a_$][%w_$.]*\n[%[{]", math.max(1, from)), 1
 end
 

@@ -20,11 +20,11 @@ end
 -- Where messages begin again: several in a row that read without a fault, or fewer that the octets
 -- end with.
 local function resumed(P, tvb, size)
-  local places = P.places or function(_, from) return from, ROW end
+  local places = P.places or function(_, from) return from end
   for _, dialect in ipairs(dialects_of(P)) do
     local from, enough = places(tvb, 0, dialect)
     while from and from < size do
-      local at, ends = from, row_of(P, tvb, from, size, dialect, enough)
+      local at, ends = from, row_of(P, tvb, from, size, dialect, enough or ROW)
       for _, stop in ipairs(ends or {}) do
         local good, r = pcall(read, P, tvb(at, stop - at):tvb(), nil, dialect, "tcp", true)
         if not good or r.faults > 0 then ends = nil break end
