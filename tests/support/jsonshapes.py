@@ -224,6 +224,7 @@ SPACE_EXTRAS: dict[str, Shape] = {
         [
             "strays",
             "undecided",
+            "lost_or_skipped",
             "collisions",
             "forgotten",
             "ack_wanted",

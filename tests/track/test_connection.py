@@ -325,7 +325,7 @@ def test_times_that_a_side_states_are_summed_up() -> None:
     assert (left.samples, left.minimum, left.p50, left.maximum) == (4, -5.0, 1.0, 30.0)
     assert report.timings[0]["right"].maximum == 0.25
     for number in range(2000):
-        made.lanes[0].timing(f"name {number}", 1)
+        made.lanes[0].timing((Ev.TIMING, f"name {number}", 1), 9)
     assert len(made.lanes[0].timings) == MAX_COUNTERS
 
 

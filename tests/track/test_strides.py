@@ -95,7 +95,11 @@ def test_lost_ticks_are_those_that_only_the_other_leg_has(name) -> None:
     server, _ = ticks_of(CAPTURES / f"{name}_loss_server_side.pcap")
     lost = server - client
     assert len(lost) > 20
-    assert lacking & server == lost
+    # Servers that were seen to skip snapshots may have skipped others, too.
+    certain = lost if name in {"ddnet", "tw065", "tw07"} else lost & lacking
+    assert lacking & server == certain
+    assert len(certain) > 5
+    assert len(lacking - server) <= (name == "tw065")
 
 
 @pytest.mark.parametrize("name", ["ddnet_sixup_loss", "tw064_loss", "tw07_blackout"])
@@ -123,6 +127,51 @@ def test_a_sender_that_goes_over_to_slow_steps_has_left_nothing_out_by_loss() ->
     assert slow(206, 208) == 1
     assert slow(250, 300, 224) == 0
     assert slow(250, 224, 252) == 22
+
+
+def clocked(*steps, begin=100):
+    """Return the space after snapshots of a server with a tick of 20 ms: (tick, ms of the server's
+    clock since which an input waited for it, or None).
+    """
+    space = strided(tick_ms=20)
+    feed(space, *range(begin, begin + 10, 2))
+    for tick, since_ms in steps:
+        if since_ms:
+            # An input for a later tick, which came so much too early.
+            space.clocked(tick + 5, (tick + 5) * 20 - since_ms, tick)
+            space.clocked(tick + 7, (tick + 7) * 20 - since_ms - 9, tick)
+        feed(space, tick)
+    return space
+
+
+def figures(space):
+    report = space.report()
+    return report.never_seen, report.extra.get("lost_or_skipped", 0)
+
+
+def test_what_waited_for_a_number_shows_which_numbers_were_skipped_before_it() -> None:
+    assert figures(clocked((110, None), (114, 2230))) == (0, 0)  # read in tick 111: not sent with 112
+    assert figures(clocked((110, None), (114, 2250))) == (1, 0)  # in tick 112, and not sent with it
+    assert figures(clocked((110, None), (114, 2270))) == (0, 1)  # in tick 113: 112 may not have been
+    assert figures(clocked((110, None), (114, 2241))) == (0, 1)  # just when 112 was due
+    assert figures(clocked((110, None), (114, None))) == (0, 1)
+    assert figures(clocked((110, None), (118, 2290))) == (1, 1)  # 114 was sent, 116 not; 112?
+
+
+def test_numbers_are_lost_without_proof_if_many_others_were_and_none_was_skipped() -> None:
+    lost = [(tick + at, at and tick * 20 + 50) for tick in range(110, 158, 6) for at in (0, 4)]
+    assert figures(clocked(*lost[:-2], (156, None))) == (7, 2)
+    assert figures(clocked(*lost, (162, None))) == (8 + 2, 0)
+    assert figures(clocked(*lost, (162, None), (166, 3270))) == (8, 2)  # 164 was skipped
+
+
+def test_a_number_that_comes_late_was_neither_lost_nor_skipped() -> None:
+    space = clocked((110, None), (114, 2250), (118, None))
+    assert figures(space) == (1, 1)
+    feed(space, 116)
+    assert figures(space) == (1, 0)
+    feed(space, 112)
+    assert figures(space) == (0, 0)
 
 
 def test_next_to_the_sender_nothing_is_missing() -> None:

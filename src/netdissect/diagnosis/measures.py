@@ -116,8 +116,11 @@ def _numbers(space: SpaceReport) -> int:
 
 
 def _missing(space: SpaceReport) -> int:
-    """Return how many numbers were never seen, not counting those that retransmissions took."""
-    return max(0, space.never_seen - _of_copies(space))
+    """Return how many numbers were never seen, not counting those that retransmissions took, but
+    those that their sender may have skipped.
+    """
+    skipped = space.extra.get("lost_or_skipped", 0)
+    return max(0, space.never_seen + int(skipped) - _of_copies(space))
 
 
 def _of_copies(space: SpaceReport) -> int:

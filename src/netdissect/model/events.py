@@ -106,8 +106,11 @@ class Ev:
     `taken`: False if the other side will not obey.
     """
     TIMING: Final = 22
-    """(TIMING, name, ms): a duration that the sender states, such as how early an input arrived.
-    May be negative. The report summarises them under `timings`.
+    """(TIMING, name, ms[, space, number]): a duration that the sender states, such as how early an
+    input arrived. May be negative. The report summarises them under `timings`.
+
+    `space`, `number`: it ends when the sender's clock reaches this number of a space that has
+    `tick_ms`.
     """
     ORDERED: Final = 23
     """(ORDERED, space, wire_seqs, count): `count` messages of this datagram request delivery in

@@ -149,6 +149,10 @@ class SpaceRule:
     """Numbers are not consecutive but advance in equal steps while one of the last `stride_reach`
     numbers was acknowledged; numbers left out by a longer step are `never_seen`. 0 = no such steps.
     """
+    tick_ms: int = 0
+    """How long the sender's clock takes from one number to the next, in ms; 0 = unknown. With it,
+    a TIMING in the datagram of a number tells what its sender skipped before it.
+    """
     slow_step: int = 0
     """Step of a sender that gets no acknowledgements: it only sends multiples of this."""
     in_order_receiver: bool = False

@@ -50,7 +50,8 @@ class Placement(NamedTuple):
     """(client, server): whether it was taken next to that side; None = unknown."""
     misses_frames: bool = False
     copy_gaps: tuple[CopyGaps, CopyGaps] = NO_GAPS
-    """The last two as in `ConnectionReport`."""
+    steps_lost: tuple[bool, bool] = (False, False)
+    """The last three as in `ConnectionReport`."""
 
 
 @mypyc_attr(acyclic=True)

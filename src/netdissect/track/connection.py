@@ -199,7 +199,7 @@ class Connection(ScanSink):
         elif kind == _COUNTER:
             lane.add(event[1], event[2])
         elif kind == _TIMING:
-            lane.timing(event[1], event[2])
+            lane.timing(event, frame)
         elif kind == _PROBE:
             self._probe(event, lane, frame, time_ns)
         elif kind == _REPLY:
@@ -511,8 +511,7 @@ class Connection(ScanSink):
 
     def place(self, placement: Placement) -> None:
         """Apply the conclusions of a first pass over the whole capture."""
-        self.findings.misses = placement.misses_frames
-        self.findings.copy_gaps, self.findings.gaps_known = placement.copy_gaps, True
+        self.findings.place(placement)
         self.vantage.settle(placement.near)
         self._spread_vantage()
         self.finish_vantage()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from netdissect.model.events import Event
 from netdissect.model.native import ABSENT, i64, mypyc_attr
 from netdissect.model.policy import AckRule, Policy, SpaceRule
 from netdissect.track.carried import CarriedSpace
@@ -27,6 +28,8 @@ MAX_SPACES = 1024
 """Spaces per direction, including templates; units of further spaces are ignored."""
 MAX_COUNTERS = 256
 """Protocol counters, and names of stated times, kept per direction."""
+_TIMING_ITEMS: Final = 3
+"""Items of a TIMING that names no number of a space."""
 _MS: Final = 1_000_000
 NEVER: Final = (1 << 62) - 1
 """A time in ns later than any other."""
@@ -303,8 +306,13 @@ class Lane:
         else:
             self.counters[name] = (count or 0) + amount
 
-    def timing(self, name: str, value_ms: float) -> None:
-        """Add a time that the sender states."""
+    def timing(self, event: Event, frame: i64) -> None:
+        """Add a time that the sender states (`Ev.TIMING`)."""
+        name, value_ms = event[1], event[2]
+        if len(event) > _TIMING_ITEMS:
+            space = self.spaces[event[3]]
+            if isinstance(space, StridedSpace):
+                space.clocked(event[4], value_ms, frame)
         kept = self.timings.get(name)
         if kept is None:
             if len(self.timings) >= MAX_COUNTERS:

@@ -5,26 +5,46 @@ An example are the ticks of a server that sends a snapshot every second tick. Th
 * The step (`stride`) is learnt from the numbers themselves. It is trusted as long as one of the
   last `SpaceRule.stride_reach` numbers was acknowledged, because a server without acknowledgements
   sends more slowly, at multiples of `SpaceRule.slow_step`.
-* A step that is a multiple of the stride leaves numbers out. They count as lost at once, unless the
-  slow server would have sent the same number. Then the step after it decides: a capture next to the
-  client cannot see whether its acknowledgements reach the server.
+* A step that is a multiple of the stride leaves numbers out: they were lost, or a busy server
+  skipped them. If the slow server would have sent the same number, the step after it decides: a
+  capture next to the client cannot see whether its acknowledgements reach the server.
+* A server with a clock (`SpaceRule.tick_ms`) says how long something waited that it sends with a
+  number. Numbers that passed meanwhile were skipped, as it would have gone with them. The number
+  that began less than a tick before was sent, as the server worked in that tick.
+* Where nothing proves either, numbers count as lost if many others were, and none was skipped
+  (`Findings.steps_lost`). Otherwise it stays open: `lost_or_skipped`. Without a clock, all numbers
+  left out are lost.
 * Next to the sender, nothing is missing: what it left out it has not sent.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import SpaceReport
 from netdissect.track.findings import Findings
+from netdissect.track.numbers import MAX_MISSING
+from netdissect.track.ranges import Recent
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.space import Space
+
+_EXACT_MS: Final = 2
+"""How exact the times on the sender's clock are."""
+_LOOP_MS: Final = 3
+"""A busy sender may work for so long after it has looked at its clock."""
+_MANY: Final = 8
+"""So many numbers were certainly lost before those are believed that nothing proves."""
 
 
 class StridedSpace(Space):
     """The units of one direction, and the numbers between them that never came."""
 
-    __slots__ = ("_before_jump", "_open", "acked_at", "acked_before", "lost", "stride", "taken")
+    __slots__ = (
+        "_before_jump", "_clock_frame", "_clock_ms", "_open", "_unproven", "acked_at",
+        "acked_before", "lost", "proven", "skipped", "stride", "taken", "unproven",
+    )  # fmt: skip
 
     def __init__(
         self, rule: SpaceRule, direction: int, findings: Findings,
@@ -32,7 +52,20 @@ class StridedSpace(Space):
     ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self.lost = 0
-        """Numbers that should have come and are missing."""
+        """Numbers that count as lost, but for `unproven`."""
+        self.unproven = 0
+        """Numbers that were lost or skipped."""
+        self._unproven = Recent()
+        """The newest of them."""
+        self.proven: i64 = 0
+        """Numbers that were certainly lost."""
+        self.skipped: i64 = 0
+        """Steps in which numbers were certainly skipped."""
+        self._clock_frame: i64 = 0
+        self._clock_ms: i64 = 0
+        """When the first thing of the newest datagram that has such a time began to wait, in ms of
+        the sender's clock, and the frame of that datagram.
+        """
         self.stride: i64 = 0
         """Step between numbers; 0 = unknown."""
         self.acked_before: i64 = 0
@@ -43,9 +76,21 @@ class StridedSpace(Space):
         """Units in order when the last step of more than one was seen."""
         self._before_jump: tuple[int, int, int] = (0, ABSENT, 0)
         """`stride`, `acked_at` and `taken` before the newest jump."""
-        self._open: tuple[list[int], int, int] | None = None
-        """(numbers left out, frame, time) of the last longer step, until the next step judges it.
+        self._open: tuple[list[int], int, int, i64] | None = None
+        """(numbers left out, frame, time, `_clock_ms` or ABSENT) of the last longer step, until the
+        next step judges it.
         """
+
+    def clocked(self, number: i64, left_ms: i64, frame: i64) -> None:
+        """Process when something began to wait for the datagram in `frame`: `left_ms` before the
+        sender's clock reaches `number`.
+        """
+        since_ms = number * self.rule.tick_ms - left_ms
+        if frame != self._clock_frame:
+            self._clock_frame = frame
+            self._clock_ms = since_ms
+        elif since_ms < self._clock_ms:
+            self._clock_ms = since_ms
 
     def _advance(self, last: i64, seq: i64, frame: i64, time_ns: i64) -> None:
         """Process a newer number, and find those that should have come before it."""
@@ -75,7 +120,8 @@ class StridedSpace(Space):
         for number in lacking:
             missing.add(number, number + 1)
         numbers.bound_missing()
-        self._open = (lacking, frame, time_ns)
+        since_ms = self._clock_ms if frame == self._clock_frame else ABSENT
+        self._open = (lacking, frame, time_ns, since_ms)
         slow = self.rule.slow_step
         # The slow server sends multiples of `slow_step` only, so this number is not one of its.
         if not slow or seq % slow:
@@ -105,7 +151,7 @@ class StridedSpace(Space):
         """
         if self._open is None:
             return False
-        lacking, frame, time_ns = self._open
+        lacking, frame, time_ns, since_ms = self._open
         self._open = None
         missing = self.numbers.missing
         slow = self.rule.slow_step
@@ -117,15 +163,51 @@ class StridedSpace(Space):
                 self.stride = slow
             return True
         lost = [seq for seq in lacking if seq in missing]
-        self.lost += len(lost)
+        if self.rule.tick_ms:
+            lost = self._judge_by_clock(lost, since_ms)
+        else:
+            self.lost += len(lost)
         if lost and self.recorder is not None and not self.context.sender_near:
             self.recorder.gap(self.context, lost[0], lost[-1], frame, time_ns, self.stride)
         return False
 
+    def _judge_by_clock(self, lacking: list[int], since_ms: i64) -> list[int]:
+        """Count the numbers that a longer step left out, and return those that are lost.
+        `since_ms`: since when something waited for the number after them; ABSENT = unknown.
+        """
+        tick_ms: i64 = self.rule.tick_ms
+        findings = self.context.findings
+        everything = findings.steps_lost[self.direction]
+        lost: list[int] = []
+        skipped = False
+        for number in lacking:
+            begin_ms = number * tick_ms
+            if since_ms != ABSENT and since_ms < begin_ms - _EXACT_MS:
+                self.numbers.missing.discard(number)
+                skipped = True
+            elif since_ms != ABSENT and begin_ms + _LOOP_MS <= since_ms < begin_ms + tick_ms:
+                self.lost += 1
+                self.proven += 1
+                lost.append(number)
+            else:
+                self._unproven.add(number, number + 1)
+                self.unproven += 1
+                if everything:
+                    lost.append(number)
+        self._unproven.keep(MAX_MISSING)
+        self.skipped += skipped
+        findings.lose_steps(self.direction, self.proven >= _MANY and not self.skipped)
+        return lost
+
     def _arrived_late(self, seq: int, time_ns: i64) -> None:
         """Process a number that came late."""
         super()._arrived_late(seq, time_ns)
-        if self._open is None or seq not in self._open[0]:
+        if self._open is not None and seq in self._open[0]:
+            return
+        if seq in self._unproven:
+            self._unproven.discard(seq)
+            self.unproven -= 1
+        else:
             self.lost -= 1
 
     def restart(self) -> None:
@@ -139,5 +221,11 @@ class StridedSpace(Space):
     def report(self) -> SpaceReport:
         """Return the report; `never_seen` counts the missing numbers."""
         found = super().report()
-        found.never_seen = 0 if self.context.sender_near else max(0, self.lost)
+        if self.context.sender_near:
+            return found
+        found.never_seen = max(0, self.lost)
+        if self.unproven and self.context.findings.steps_lost[self.direction]:
+            found.never_seen += self.unproven
+        elif self.unproven:
+            found.extra["lost_or_skipped"] = self.unproven
         return found

@@ -85,13 +85,15 @@ SNAPSHOT: Final = SpaceRule(
     consecutive=False,
     reach=128,
     stride_reach=150,
+    tick_ms=20,
     slow_step=50,
     restarts_at_will=True,
     duplicate_window_ms=0.0,
 )
 """Snapshots, numbered by the server's tick, which restarts with each map. A server sends one every
 second tick; every tenth before the first acknowledgement; every 50th when the last one is 150 ticks
-(3 s) old. With every input the client acknowledges the newest snapshot that it has.
+(3 s) old. With every input the client acknowledges the newest snapshot that it has. The server
+answers an input with its next snapshot, and says when it has read it.
 """
 
 _PROBES: Final = (

@@ -419,10 +419,10 @@ def _report(sink: EventSink, kind: _Kind, data: bytes, position: i64, end: i64) 
             sink.ack(_IN_SNAPSHOT, tick, 0)
     elif meaning == _TIMING:
         # The server answers an input: how many milliseconds early it came.
-        position = read_teeworlds(data, position, end)[1]
+        tick, position = read_teeworlds(data, position, end)
         left = read_teeworlds(data, position, end)[0]
         sink.message(kind.index)
-        sink.event((Ev.TIMING, "input_left", left))
+        sink.event((Ev.TIMING, "input_left", left, "snapshot", tick))
         if left < 0:
             sink.event(_LATE_INPUT)
     elif meaning <= _SNAP:
