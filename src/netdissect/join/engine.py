@@ -72,6 +72,8 @@ def match(path_a: str, path_b: str) -> Matched:
                 1: replace(going, unseen=min(going.unseen, here)),
                 -1: replace(coming, unseen=min(coming.unseen, there)),
             }
+            for sample in samples:
+                sample.tokens.clear()  # they take most of its memory, and have told what they tell
             tables = (FateTable(samples[0].info.frames), FateTable(samples[1].info.frames))
             for table in tables:
                 cleanup.callback(table.close)

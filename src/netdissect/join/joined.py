@@ -250,17 +250,20 @@ class _Conversations:
         self._toward: dict[tuple[int, str, str, str], int] = {}
         self._lanes: dict[int, list[Lane]] = defaultdict(list)
         """Group -> its lanes."""
+        tracked = [{_name(report) for report in reports} for reports in joined.reports]
         for lane in joined.lanes:
             self._lanes[lane.group].append(lane)
             name = _endpoints(lane.flow)
-            self._groups[lane.capture][name] = lane.group
-            self._toward[lane.capture, *name] = lane.toward
+            # A flood has many lanes and few reports.
+            if name in tracked[lane.capture]:
+                self._groups[lane.capture][name] = lane.group
+                self._toward[lane.capture, *name] = lane.toward
         self._members: dict[int, tuple[list[ConnectionReport], list[ConnectionReport]]]
         self._members = defaultdict(lambda: ([], []))
         self._unmatched: tuple[dict[tuple[str, str, str], list[ConnectionReport]], ...] = ({}, {})
         for capture in (0, 1):
             for report in joined.reports[capture]:
-                name = (report.transport, report.client, report.server)
+                name = _name(report)
                 group = self._groups[capture].get(name)
                 if group is not None:
                     self._members[group][capture].append(report)
@@ -301,8 +304,7 @@ class _Conversations:
         """Return which capture is next to the client."""
         for capture in (0, 1):
             for report in members[capture]:
-                name = (capture, report.transport, report.client, report.server)
-                return 0 if self._toward[name] > 0 else 1
+                return 0 if self._toward[capture, *_name(report)] > 0 else 1
         return None
 
     def _resends(
@@ -379,6 +381,11 @@ def _endpoints(flow: tuple[bool, bytes]) -> tuple[str, str, str]:
     """Return (transport, source, destination)."""
     source, destination = flow_endpoints(flow[1])
     return "tcp" if flow[0] else "udp", str(source), str(destination)
+
+
+def _name(report: ConnectionReport) -> tuple[str, str, str]:
+    """Return (transport, client, server)."""
+    return report.transport, report.client, report.server
 
 
 def _clock_report(clock: Clock) -> ClockReport:

@@ -150,12 +150,12 @@ def _order(one: _Pending) -> tuple[int, int]:
 _EMPTY: Final[list[_Pending]] = []
 
 
-class Channel:
-    """One direction between the captures, of one group of flows."""
+class Way:
+    """One direction between the captures."""
 
     __slots__ = (
-        "arrivals", "blind", "buckets", "end_ns", "longest_ns", "ordinary_ns", "priors", "ranges",
-        "sendings", "slack_ns", "start_ns",
+        "arrivals", "blind", "end_ns", "longest_ns", "ordinary_ns", "priors", "sendings",
+        "slack_ns", "start_ns",
     )  # fmt: skip
 
     def __init__(
@@ -179,9 +179,25 @@ class Channel:
         """What is known of that time."""
         self.ordinary_ns: tuple[i64, i64] = priors.delays.quantile(0.1), priors.delays.quantile(0.9)
         """Delays between these leave no doubt."""
+
+
+class Channel:
+    """One direction of one group of flows. It holds nothing shared: there may be 100,000."""
+
+    __slots__ = ("buckets", "ranges", "way")
+
+    def __init__(self, way: Way) -> None:
+        self.way = way
         self.buckets: dict[object, _Bucket] = {}
         """Token -> datagrams that wait."""
-        self.ranges = Ranges(self.sendings, self.arrivals)
+        self.ranges: Ranges | None = None
+        """Created with the first TCP segment: only these are split or coalesced on the way."""
+
+    def segments(self) -> Ranges:
+        """Return the segments that do not match as a whole."""
+        if self.ranges is None:
+            self.ranges = Ranges(self.way.sendings, self.way.arrivals)
+        return self.ranges
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,11 +239,11 @@ class Matcher:
         """Per capture, by the number of a flow."""
         self._channels: list[Channel] = []
         spans = [sample.span(pairing.clock, capture) for capture, sample in enumerate(samples)]
+        both = {
+            toward: Way(toward, priors[toward], tables, spans[toward < 0]) for toward in (1, -1)
+        }
         for number, group in enumerate(pairing.groups):
-            channels = {
-                toward: Channel(toward, priors[toward], tables, spans[toward < 0])
-                for toward in (1, -1)
-            }
+            channels = {toward: Channel(both[toward]) for toward in (1, -1)}
             self._channels += channels.values()
             for capture in (0, 1):
                 flows = samples[capture].flows
@@ -252,7 +268,10 @@ class Matcher:
         while self._head < len(self._queue):
             self._expire()
         for channel in self._channels:
-            channel.ranges.settle()
+            if channel.ranges is not None:
+                channel.ranges.settle()
+        # Only what was found is needed from here on.
+        self._queue, self._channels, self._routes = [], [], []
 
     def _take(self, row: Cursor, route: _Route | None) -> None:
         """Put a datagram into its bucket, and settle those that have waited long enough."""
@@ -311,7 +330,7 @@ class Matcher:
         if since_ns - bucket.searched_ns < _RETRY_NS and count <= 4 * MAX_BUCKET:
             return
         bucket.searched_ns = since_ns
-        clusters = _clusters(bucket.sent, bucket.arrived, channel)
+        clusters = _clusters(bucket.sent, bucket.arrived, channel.way)
         # What was added before this has had half of MAX_DELAY_NS or more to arrive.
         old_ns = since_ns + MAX_DELAY_NS // 2
         ready = 0
@@ -342,7 +361,7 @@ class Matcher:
         """Settle all datagrams of a bucket."""
         channel = bucket.channel
         if bucket.has_lists:
-            for sent, arrived in _clusters(bucket.sent, bucket.arrived, channel):
+            for sent, arrived in _clusters(bucket.sent, bucket.arrived, channel.way):
                 self._weigh(channel, sent, arrived)
             return
         sending, arrival = bucket.sending, bucket.arrival
@@ -357,12 +376,13 @@ class Matcher:
 
     def _pair(self, channel: Channel, sent: _Pending, arrived: _Pending) -> bool:
         """Settle a datagram with its arrival; return False if they may be two of equal content."""
+        way = channel.way
         delay_ns: i64 = arrived.common_ns - sent.common_ns
-        least, most = channel.ordinary_ns
-        ended = arrived.common_ns > channel.end_ns
+        least, most = way.ordinary_ns
+        ended = arrived.common_ns > way.end_ns
         if ended or not least <= delay_ns <= most:
-            is_blind = ended or arrived.common_ns < channel.start_ns
-            if not is_one(delay_ns, channel.blind if is_blind else channel.priors):
+            is_blind = ended or arrived.common_ns < way.start_ns
+            if not is_one(delay_ns, way.blind if is_blind else way.priors):
                 return False
         self._sent(channel, sent, arrived.frame, flags=0)
         self._arrived(channel, arrived, sent.frame, ARRIVED, flags=0)
@@ -381,9 +401,10 @@ class Matcher:
         if max(len(sent), len(arrived)) > MAX_WEIGHED or self._effort < 0:
             self._match_in_order(channel, sent, arrived)
             return
+        way = channel.way
         times = [one.common_ns for one in arrived]
-        is_seen = channel.start_ns <= times[0] and times[-1] <= channel.end_ns
-        priors = channel.priors if is_seen else channel.blind
+        is_seen = way.start_ns <= times[0] and times[-1] <= way.end_ns
+        priors = way.priors if is_seen else way.blind
         found = weigh([one.common_ns for one in sent], times, priors)
         self._effort -= found.effort
         firsts: dict[int, i64] = {}
@@ -410,7 +431,7 @@ class Matcher:
         self.too_many_equal += len(sent) + len(arrived)
         waiting = deque(sent)
         for one in arrived:
-            if waiting and one.common_ns - waiting[0].common_ns >= -channel.slack_ns:
+            if waiting and one.common_ns - waiting[0].common_ns >= -channel.way.slack_ns:
                 source = waiting.popleft()
                 self._sent(channel, source, one.frame, flags=AMBIGUOUS)
                 self._arrived(channel, one, source.frame, ARRIVED, flags=AMBIGUOUS)
@@ -421,24 +442,23 @@ class Matcher:
 
     def _sent(self, channel: Channel, one: _Pending, partner: i64, *, flags: i64) -> None:
         """Write the row of a datagram sent; `partner`: frame of its first arrival, or 0 if lost."""
-        channel.sendings.set(
+        channel.way.sendings.set(
             one.frame, DELIVERED if partner else LOST,
             flags=flags, lane=one.lane, partner=partner, common_ns=one.common_ns,
         )  # fmt: skip
-        # Only TCP segments are split or coalesced on the way.
         if one.extent is not None:
             segment = (one.common_ns, one.frame, one.lane, one.extent)
-            channel.ranges.sent(segment)
+            channel.segments().sent(segment)
             if not partner:
-                channel.ranges.missing(segment)
+                channel.segments().missing(segment)
 
     def _arrived(
         self, channel: Channel, one: _Pending, partner: i64, fate: i64, *, flags: i64
     ) -> None:
         """Write the row of an arrival; `partner`: frame of the datagram sent, or 0."""
         if fate == APPEARED and one.extent is not None:
-            channel.ranges.appeared((one.common_ns, one.frame, one.lane, one.extent))
-        channel.arrivals.set(
+            channel.segments().appeared((one.common_ns, one.frame, one.lane, one.extent))
+        channel.way.arrivals.set(
             one.frame, fate,
             flags=flags, lane=one.lane, partner=partner, common_ns=one.common_ns,
         )  # fmt: skip
@@ -448,7 +468,7 @@ _Cluster = tuple[list[_Pending], list[_Pending]]
 """(datagrams sent, arrivals)."""
 
 
-def _clusters(sent: list[_Pending], arrived: list[_Pending], channel: Channel) -> list[_Cluster]:
+def _clusters(sent: list[_Pending], arrived: list[_Pending], way: Way) -> list[_Cluster]:
     """Return the datagrams of a bucket, split wherever no usual delay connects them.
 
     An arrival that nothing was sent shortly before goes to the latest cluster that lacks arrivals,
@@ -462,20 +482,20 @@ def _clusters(sent: list[_Pending], arrived: list[_Pending], channel: Channel) -
         # An arrival may seem to be earlier than its sending, but must be sorted after it.
         if going < len(sent) and (
             coming == len(arrived)
-            or sent[going].common_ns <= arrived[coming].common_ns + channel.slack_ns
+            or sent[going].common_ns <= arrived[coming].common_ns + way.slack_ns
         ):
             one = sent[going]
             going += 1
             if reach == ABSENT or one.common_ns > reach:
                 found.append(([], []))
             found[-1][0].append(one)
-            reach = one.common_ns + channel.longest_ns
+            reach = one.common_ns + way.longest_ns
             continue
         one = arrived[coming]
         coming += 1
         if reach == ABSENT:
             found.append(([], [one]))
-        elif one.common_ns + channel.slack_ns <= reach:
+        elif one.common_ns + way.slack_ns <= reach:
             found[-1][1].append(one)
         else:
             lacking = [cluster for cluster in found if len(cluster[0]) > len(cluster[1])]

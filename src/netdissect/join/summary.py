@@ -21,7 +21,7 @@ from netdissect.join.table import (
 )
 from netdissect.model.diagnosis import Ceiling
 from netdissect.model.joined import Burst, Fate, WayReport
-from netdissect.model.native import ABSENT, append, i64, vec
+from netdissect.model.native import ABSENT, i64, vec
 from netdissect.track.ceiling import SECOND_NS, Second, ceiling_of
 from netdissect.track.reservoir import RttReservoir
 
@@ -36,8 +36,22 @@ MAX_SECONDS = 3600
 
 _HEAD: Final = 60
 """Seconds before the first datagram sent: the other capture may have begun earlier."""
-_COLUMNS: Final = 4
 _FATES: Final = len(Fate)
+
+
+class _Second:
+    """The sums of one second of a direction."""
+
+    __slots__ = ("arrived", "delays", "frame", "lost")
+
+    def __init__(self) -> None:
+        self.frame: i64 = 0
+        """The first frame sent."""
+        self.arrived: i64 = 0
+        """First arrivals of datagrams."""
+        self.delays: i64 = 0
+        """Sum of their delays, ns."""
+        self.lost: i64 = 0
 
 
 class _Totals:
@@ -59,38 +73,35 @@ class _Totals:
         self._changes: i64 = 0
         self._changed_ns: i64 = 0
         self._begun_ns: i64 = ABSENT
-        self.seconds = vec[i64]()
-        """Per second: first frame sent, arrivals, datagrams lost, sum of delays."""
+        self.seconds: dict[int, _Second] = {}
+        """Only seconds in which there is something: there may be 100,000 directions."""
 
-    def second(self, common_ns: i64) -> i64:
-        """Return the index of the columns of a time's second; ABSENT beyond the bound."""
+    def second(self, common_ns: i64) -> _Second | None:
+        """Return the sums of a time's second; None beyond the bound."""
         if self._begun_ns == ABSENT:
             self._begun_ns = common_ns - _HEAD * SECOND_NS
         index = (common_ns - self._begun_ns) // SECOND_NS
         if not 0 <= index < MAX_SECONDS + _HEAD:
-            return ABSENT
-        at = index * _COLUMNS
-        while at + _COLUMNS > len(self.seconds):
-            self.seconds = append(self.seconds, 0)
-        return at
+            return None
+        found = self.seconds.get(index)
+        if found is None:
+            found = self.seconds[index] = _Second()
+        return found
 
     def sent(self, frame: i64, fate: i64, common_ns: i64) -> None:
         """Count a datagram sent."""
-        at = self.second(common_ns)
-        if at != ABSENT:
-            seconds = self.seconds
-            if not seconds[at]:
-                seconds[at] = frame
-            if fate == LOST:
-                seconds[at + 2] += 1
+        second = self.second(common_ns)
+        if second is not None:
+            if not second.frame:
+                second.frame = frame
+            second.lost += fate == LOST
 
     def arrived(self, common_ns: i64, delay: i64) -> None:
         """Count the first arrival of a datagram."""
-        at = self.second(common_ns)
-        if at != ABSENT:
-            seconds = self.seconds
-            seconds[at + 1] += 1
-            seconds[at + 3] += delay
+        second = self.second(common_ns)
+        if second is not None:
+            second.arrived += 1
+            second.delays += delay
         self.delays.add(delay)
         if self._last_delay != ABSENT:
             change = delay - self._last_delay
@@ -119,18 +130,21 @@ class _Totals:
         """Return the limit of the rate, in datagrams per second, if there is one."""
         if self._begun_ns == ABSENT or not self.report.lost:
             return None
-        rows, begun_ns = self.seconds, int(self._begun_ns)
+        begun_ns = int(self._begun_ns)
         seconds: list[Second] = []
-        for index in range(len(rows) // _COLUMNS):
-            at = index * _COLUMNS
-            arrived, lost = int(rows[at + 1]), int(rows[at + 2])
+        for index in range(min(self.seconds), max(self.seconds) + 1):
+            one = self.seconds.get(index, _NO_SECOND)
+            arrived, lost = int(one.arrived), int(one.lost)
             if seconds or arrived or lost:
                 start_ns = begun_ns + index * SECOND_NS
-                mean_ns = int(rows[at + 3]) // arrived if arrived else 0
-                frame = int(rows[at])
+                mean_ns = int(one.delays) // arrived if arrived else 0
+                frame = int(one.frame)
                 second = Second(start_ns, frame, SECOND_NS, mean_ns, arrived, arrived, lost)
                 seconds.append(second)
         return ceiling_of(seconds)
+
+
+_NO_SECOND: Final = _Second()
 
 
 class _LaneState:
@@ -203,7 +217,14 @@ def add_up(
         _add(capture, tables[capture], tables[1 - capture], states, window)
         for state in states:
             state.end_run()
-    return [(going.finish(), coming.finish()) for going, coming in totals]
+    states.clear()
+    # The sums of each group are freed once they are reported.
+    totals.reverse()
+    found: list[tuple[WayReport, WayReport]] = []
+    while totals:
+        going, coming = totals.pop()
+        found.append((going.finish(), coming.finish()))
+    return found
 
 
 def _add(
