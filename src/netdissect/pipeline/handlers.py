@@ -438,10 +438,13 @@ class Restarts:
         """Track the held datagrams of one sender in the present connection after all; only the
         first `last` of them if it is not 0.
         """
-        mine = [item for item in flow.held if item[0] == direction]
-        for item in mine[:last] if last else mine:
-            flow.held.remove(item)
-            _, frame, time_ns, payload = item
+        held, place, done = flow.held, 0, 0
+        while place < len(held) and not (last and done == last):
+            if held[place][0] != direction:
+                place += 1
+                continue
+            _, frame, time_ns, payload = held.pop(place)
+            done += 1
             flow.ways[direction].partly(frame, time_ns, payload, _nothing_new)
             flow.ways[direction].connection.silence.handshake_request(direction, time_ns)
 

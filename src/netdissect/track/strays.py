@@ -257,11 +257,15 @@ class Strays:
 
     def report_jump(self, seq: int, frame: i64, time_ns: i64) -> None:
         """Report a stray that jumps ahead of the newest number, or back behind it."""
+        context = self._context
+        if not context.findings.reports_next("sequence-jump"):
+            context.findings.add("sequence-jump", frame, time_ns, context.direction)
+            return
         last = int(self._numbers.newest_or_zero())
         way = "ahead" if seq > last else "back"
         text = f"number jumps {way} by {abs(seq - last)}"
-        self._context.find(
-            "sequence-jump", frame, time_ns, self._context.direction,
+        context.find(
+            "sequence-jump", frame, time_ns, context.direction,
             f"{text}; it stands alone unless later ones confirm it", seq=seq, before=last,
         )  # fmt: skip
 

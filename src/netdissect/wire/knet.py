@@ -92,6 +92,9 @@ TCP_LIMIT: Final = 10 * 1024 * 1024
 
 _HEADER_OCTETS: Final = 3
 """Size of a datagram's header without the reliable base, bytes."""
+_RELIABLE: Final = 0x40
+"""Flag in the first byte of a datagram: its header has a reliable base."""
+_LONG_BASE: Final = 0x80
 _MASK: Final = PACKET_SPAN - 1
 _FIRST_HEX_ID: Final = 0x10000
 """First message ID that is written in hexadecimal."""
@@ -122,6 +125,17 @@ def header_fault(size: int, *, document: bool = False) -> tuple[str, str]:
     if document:
         return "knet-header", "the lists of the header are cut short"
     return "knet-no-base", "reliable base missing"
+
+
+def header_octets(payload: bytes) -> int:
+    """Return the size of the header of a datagram by its first bytes; more than these if they end
+    inside it.
+    """
+    if not payload[:1] or not payload[0] & _RELIABLE:
+        return _HEADER_OCTETS
+    # The reliable base has two bytes, or four with the top bit of the second one set.
+    short = _HEADER_OCTETS + 2
+    return short if len(payload) < short or payload[short - 1] < _LONG_BASE else short + 2
 
 
 def message_type(message_id: int, dialect: str) -> str:

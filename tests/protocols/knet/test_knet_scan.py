@@ -19,6 +19,7 @@ from netdissect.model.reports import Anomaly
 from netdissect.model.segments import StreamPiece
 from netdissect.pipeline import Options, Pipeline, analyze
 from netdissect.protocols.knet import PROTOCOL
+from netdissect.protocols.knet.datagrams import READERS
 from netdissect.protocols.knet.framing import VleFramer
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.scan import scan
@@ -677,3 +678,26 @@ def test_a_client_of_2010_reads_on_after_a_malformed_datagram(dialect: str, read
     events = scan(bytes.fromhex("9a040008e00328010000000000"), 1, hints(dialect))
     assert "truncated" in codes(events)
     assert reads_on is not any(event[0] == Ev.HINTS for event in events)
+
+
+@pytest.mark.parametrize("header", ["070000", "4700000500", "470000408c0100"])
+def test_a_malformed_datagram_is_read_once(header: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Nor is its header tried in several lengths: an exception costs more than all messages.
+    reader, read = READERS["knet-2.x"], []
+    whole, message = reader.datagram, reader.message
+
+    def of_whole(octets: bytes, start: int, end: int) -> Any:
+        read.append((start, end))
+        return whole(octets, start, end)
+
+    def of_message(octets: bytes, start: int, end: int) -> Any:
+        read.append((start, end))
+        return message(octets, start, end)
+
+    monkeypatch.setattr(reader, "datagram", of_whole)
+    monkeypatch.setattr(reader, "message", of_message)
+    head = bytes.fromhex(header)
+    payload = head + bytes.fromhex("0300146f6e0200141f0000")
+    assert "knet-zero-content" in codes(scan(payload, 0, hints("knet-2.x")))
+    begin, size = len(head), len(payload)
+    assert read == [(0, begin), (begin, size), (begin + 5, size), (begin + 9, size)]

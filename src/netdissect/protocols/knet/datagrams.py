@@ -30,6 +30,7 @@ from netdissect.wire.knet import (
     SPECIFICATION,
     acknowledged,
     header_fault,
+    header_octets,
     message_type,
     size_fault,
 )
@@ -54,8 +55,8 @@ Values = tuple[Any, ...]
 class Reader:
     """How to read one dialect."""
 
-    __slots__ = ("control", "controls", "datagram", "dialect", "first_id", "legacy", "message",
-                 "odd", "telling", "types")  # fmt: skip
+    __slots__ = ("_last", "control", "controls", "datagram", "dialect", "first_id", "legacy",
+                 "message", "odd", "telling", "types")  # fmt: skip
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -80,6 +81,42 @@ class Reader:
         """Message ID that only the other dialect gives a control message: 2.x its PacketAck, 2010
         its ping. Section 4.1.
         """
+        self._last: tuple[bytes, Values | None] = b"", None
+        """(payload, what `read` has returned for it). One object, for threads."""
+
+    def read(self, payload: bytes) -> Values | None:
+        """Return the fields of a datagram up to its first malformed message; None if it ends inside
+        its header. The last value is the offset of that message, or the size of the payload.
+
+        The last result is remembered: what handles a malformed datagram reads it again.
+        """
+        before, values = self._last
+        if payload is not before:
+            values = self._read(payload)
+            self._last = payload, values
+        return values
+
+    def whole(self, payload: bytes) -> Values | None:
+        """Return the fields of a datagram; None if it is malformed."""
+        values = self.read(payload)
+        return values if values is not None and values[-1] == len(payload) else None
+
+    def _read(self, payload: bytes) -> Values | None:
+        size = len(payload)
+        position = header_octets(payload)
+        if position > size:
+            return None
+        header = self.datagram(payload, 0, position)
+        if header is None:
+            return None
+        messages: list[Values] = []
+        while position < size:
+            message = self.message(payload, position, size)
+            if message is None:
+                break
+            messages.append(message)
+            position = message[-1]
+        return (*header[:5], messages, position)
 
 
 READERS: Final = {dialect: Reader(dialect) for dialect in DIALECTS}
@@ -375,20 +412,10 @@ def malformed(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         note: Event = (Ev.NOTE, *EMPTY_DATAGRAM)
         return [note, (Ev.STATE, "empty", None), *_stopped_reading(direction, hints)]
     reader = READERS[hints.dialects[direction]]
-    size = len(payload)
-    header = None
-    # A header has three bytes; two or four more if it has a reliable number.
-    for end in (3, 5, 7):
-        if end <= size:
-            header = header or reader.datagram(payload, 0, end)
-    if header is None:
+    values = reader.read(payload)
+    if values is None:
         return _cut_header(payload, direction, hints)
-    position, messages = header[-1], []
-    # Read the messages one by one: the reader of datagrams returns none where one is malformed.
-    while (message := reader.message(payload, position, size)) is not None:
-        messages.append(message)
-        position = message[-1]
-    values = (*header[:5], messages, position)
+    position = values[-1]
     events = datagram(values, payload, direction, hints, reader)
     kept = [event for event in events if event[0] != Ev.NOTE or event[1] != "knet-no-messages"]
     kept.append((Ev.NOTE, fault(payload[position:]), f"malformed at byte {position}"))

@@ -41,7 +41,8 @@ def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of one datagram."""
     if hints.extra is None or hints.extra.phase != Phase.OPEN:
         return _by_phase(payload, direction, hints)
-    values = (reader := READERS[hints.dialects[direction]]).datagram(payload, 0, len(payload))
+    reader = READERS[hints.dialects[direction]]
+    values = reader.whole(payload)
     if values is None:
         return _unreadable(payload, direction, hints)
     return datagram(values, payload, direction, hints, reader)
@@ -53,8 +54,7 @@ def _by_phase(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         return scan_document(payload, direction, hints)
     if hints.extra is None:
         hints = Hints(hints.dialects, DecoderState())
-    reader = READERS[hints.dialects[direction]]
-    values = reader.datagram(payload, 0, len(payload)) if payload else None
+    values = READERS[hints.dialects[direction]].whole(payload)
     return _HANDLERS[hints.extra.phase](values, payload, direction, hints)
 
 
@@ -141,7 +141,7 @@ def _identifying(
 
 def _is_message_datagram(payload: bytes) -> bool:
     """Return whether the bytes parse as a datagram of messages in the usual dialect."""
-    return READERS[_UNDECIDED].datagram(payload, 0, len(payload)) is not None
+    return READERS[_UNDECIDED].whole(payload) is not None
 
 
 def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
