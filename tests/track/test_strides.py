@@ -95,11 +95,8 @@ def test_lost_ticks_are_those_that_only_the_other_leg_has(name) -> None:
     server, _ = ticks_of(CAPTURES / f"{name}_loss_server_side.pcap")
     lost = server - client
     assert len(lost) > 20
-    # Servers that were seen to skip snapshots may have skipped others, too.
-    certain = lost if name in {"ddnet", "tw065", "tw07"} else lost & lacking
-    assert lacking & server == certain
-    assert len(certain) > 5
-    assert len(lacking - server) <= (name == "tw065")
+    assert lacking <= lost  # of others, nothing tells whether they were lost or skipped
+    assert len(lacking) > 5
 
 
 @pytest.mark.parametrize("name", ["ddnet_sixup_loss", "tw064_loss", "tw07_blackout"])
@@ -156,13 +153,6 @@ def test_what_waited_for_a_number_shows_which_numbers_were_skipped_before_it() -
     assert figures(clocked((110, None), (114, 2241))) == (0, 1)  # just when 112 was due
     assert figures(clocked((110, None), (114, None))) == (0, 1)
     assert figures(clocked((110, None), (118, 2290))) == (1, 1)  # 114 was sent, 116 not; 112?
-
-
-def test_numbers_are_lost_without_proof_if_many_others_were_and_none_was_skipped() -> None:
-    lost = [(tick + at, at and tick * 20 + 50) for tick in range(110, 158, 6) for at in (0, 4)]
-    assert figures(clocked(*lost[:-2], (156, None))) == (7, 2)
-    assert figures(clocked(*lost, (162, None))) == (8 + 2, 0)
-    assert figures(clocked(*lost, (162, None), (166, 3270))) == (8, 2)  # 164 was skipped
 
 
 def test_a_number_that_comes_late_was_neither_lost_nor_skipped() -> None:

@@ -374,10 +374,6 @@ class ConnectionReport:
     """
     copy_gaps: tuple[CopyGaps, CopyGaps]
     """By direction: what gaps tell of the copies that the network made."""
-    steps_lost: tuple[bool, bool]
-    """By direction: whether everything that longer steps of its numbers left out counts as lost, as
-    its sender was never seen to skip any.
-    """
 
     def __init__(
         self, connection: int, protocol: str, dialects: tuple[str, str], transport: str,
@@ -398,7 +394,6 @@ class ConnectionReport:
         ceilings: tuple[Ceilings, Ceilings] = ((None, None), (None, None)),
         misses_frames: bool = False,  # noqa: FBT001, FBT002 - as in the fields
         copy_gaps: tuple[CopyGaps, CopyGaps] = NO_GAPS,
-        steps_lost: tuple[bool, bool] = (False, False),
     ) -> None:  # fmt: skip
         self.connection = connection
         self.protocol = protocol
@@ -441,12 +436,11 @@ class ConnectionReport:
         self.ceilings = ceilings
         self.misses_frames = misses_frames
         self.copy_gaps = copy_gaps
-        self.steps_lost = steps_lost
 
     @property
     def placement(self) -> Placement:
         """Return what a second pass needs of the first one."""
-        return Placement(self.near, self.misses_frames, self.copy_gaps, self.steps_lost)
+        return Placement(self.near, self.misses_frames, self.copy_gaps)
 
 
 @dataclass(slots=True)

@@ -50,8 +50,7 @@ class Placement(NamedTuple):
     """(client, server): whether it was taken next to that side; None = unknown."""
     misses_frames: bool = False
     copy_gaps: tuple[CopyGaps, CopyGaps] = NO_GAPS
-    steps_lost: tuple[bool, bool] = (False, False)
-    """The last three as in `ConnectionReport`."""
+    """The last two as in `ConnectionReport`."""
 
 
 @mypyc_attr(acyclic=True)

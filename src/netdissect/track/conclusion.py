@@ -57,8 +57,8 @@ def conclude_placement(connection: Connection) -> Placement:
             # gaps.
             space.repeats.find_common_gaps()
     connection.release()
-    near, findings = connection.vantage.near, connection.findings
-    return Placement(near, findings.misses, findings.copy_gaps, findings.steps_lost)
+    findings = connection.findings
+    return Placement(connection.vantage.near, findings.misses, findings.copy_gaps)
 
 
 def _concluded(connection: Connection, end_ns: int) -> ConnectionReport:
@@ -254,7 +254,6 @@ def _report(
         ceilings=(_ceilings(first), _ceilings(second)),
         misses_frames=connection.findings.misses,
         copy_gaps=connection.findings.copy_gaps,
-        steps_lost=connection.findings.steps_lost,
     )
 
 

@@ -511,7 +511,8 @@ class Connection(ScanSink):
 
     def place(self, placement: Placement) -> None:
         """Apply the conclusions of a first pass over the whole capture."""
-        self.findings.place(placement)
+        self.findings.misses = placement.misses_frames
+        self.findings.copy_gaps, self.findings.gaps_known = placement.copy_gaps, True
         self.vantage.settle(placement.near)
         self._spread_vantage()
         self.finish_vantage()

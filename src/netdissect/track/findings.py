@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from netdissect.model.annotations import CodeRow, Severity, code_rows
 from netdissect.model.diagnosis import Limits
 from netdissect.model.reports import Anomaly
-from netdissect.model.units import NO_GAPS, CopyGaps, Placement
+from netdissect.model.units import NO_GAPS, CopyGaps
 
 MAX_CODES = 256
 """Codes counted per connection; findings of further codes count by severity only."""
@@ -65,8 +65,7 @@ class Findings:
 
     __slots__ = (
         "_connection", "_longest_held_ns", "_rows", "_sink", "_tallies", "bounds", "by_severity",
-        "copy_gaps", "directions", "every", "held_ns", "late", "late_ms", "misses", "placed",
-        "steps_lost",
+        "copy_gaps", "directions", "every", "gaps_known", "held_ns", "late", "late_ms", "misses",
     )  # fmt: skip
 
     def __init__(
@@ -97,10 +96,8 @@ class Findings:
         """Direction -> the longest such time, which may be an outlier."""
         self.copy_gaps: tuple[CopyGaps, CopyGaps] = NO_GAPS
         """Direction -> what gaps tell of the copies that the network made."""
-        self.steps_lost = (False, False)
-        """Direction -> whether everything that its longer steps left out counts as lost."""
-        self.placed = False
-        """Whether a first pass over the whole capture has found the last two."""
+        self.gaps_known = False
+        """Whether a first pass over the whole capture has found them."""
         self.directions: Sequence[LastPacket] = ()
         """The connection's directions, to find the current frame."""
         self.bounds: dict[tuple[int, str, str], Bound] = {}
@@ -112,18 +109,6 @@ class Findings:
     def repeats(self) -> dict[str, int]:
         """Return code -> occurrences."""
         return {code: tally.times for code, tally in self._tallies.items()}
-
-    def place(self, placement: Placement) -> None:
-        """Apply the conclusions of a first pass over the whole capture."""
-        self.misses = placement.misses_frames
-        self.copy_gaps, self.steps_lost = placement.copy_gaps, placement.steps_lost
-        self.placed = True
-
-    def lose_steps(self, direction: int, lost: bool) -> None:  # noqa: FBT001
-        """Note whether everything that longer steps of a direction left out counts as lost."""
-        if not self.placed and lost != self.steps_lost[direction]:
-            client, server = self.steps_lost
-            self.steps_lost = (client, lost) if direction else (lost, server)
 
     def hold(self, direction: int, held_ns: int) -> None:
         """Note that the network has held a datagram back for this long."""

@@ -322,7 +322,7 @@ class Repeats:
         if context.sender_near or not context.far_guard_ns:
             return
         learnt = memory.learn(gaps)
-        if learnt != gaps and not context.findings.placed:
+        if learnt != gaps and not context.findings.gaps_known:
             context.findings.learn_gaps(context.direction, learnt)
             self._revise()
 

@@ -11,9 +11,8 @@ An example are the ticks of a server that sends a snapshot every second tick. Th
 * A server with a clock (`SpaceRule.tick_ms`) says how long something waited that it sends with a
   number. Numbers that passed meanwhile were skipped, as it would have gone with them. The number
   that began less than a tick before was sent, as the server worked in that tick.
-* Where nothing proves either, numbers count as lost if many others were, and none was skipped
-  (`Findings.steps_lost`). Otherwise it stays open: `lost_or_skipped`. Without a clock, all numbers
-  left out are lost.
+* Where nothing proves either, it stays open (`lost_or_skipped`). Without a clock, all numbers left
+  out are lost.
 * Next to the sender, nothing is missing: what it left out it has not sent.
 """
 
@@ -34,8 +33,6 @@ _EXACT_MS: Final = 2
 """How exact the times on the sender's clock are."""
 _LOOP_MS: Final = 3
 """A busy sender may work for so long after it has looked at its clock."""
-_MANY: Final = 8
-"""So many numbers were certainly lost before those are believed that nothing proves."""
 
 
 class StridedSpace(Space):
@@ -43,7 +40,7 @@ class StridedSpace(Space):
 
     __slots__ = (
         "_before_jump", "_clock_frame", "_clock_ms", "_open", "_unproven", "acked_at",
-        "acked_before", "lost", "proven", "skipped", "stride", "taken", "unproven",
+        "acked_before", "lost", "stride", "taken", "unproven",
     )  # fmt: skip
 
     def __init__(
@@ -52,15 +49,11 @@ class StridedSpace(Space):
     ) -> None:  # fmt: skip
         super().__init__(rule, direction, findings, recorder)
         self.lost = 0
-        """Numbers that count as lost, but for `unproven`."""
+        """Numbers that were lost."""
         self.unproven = 0
         """Numbers that were lost or skipped."""
         self._unproven = Recent()
         """The newest of them."""
-        self.proven: i64 = 0
-        """Numbers that were certainly lost."""
-        self.skipped: i64 = 0
-        """Steps in which numbers were certainly skipped."""
         self._clock_frame: i64 = 0
         self._clock_ms: i64 = 0
         """When the first thing of the newest datagram that has such a time began to wait, in ms of
@@ -165,8 +158,7 @@ class StridedSpace(Space):
         lost = [seq for seq in lacking if seq in missing]
         if self.rule.tick_ms:
             lost = self._judge_by_clock(lost, since_ms)
-        else:
-            self.lost += len(lost)
+        self.lost += len(lost)
         if lost and self.recorder is not None and not self.context.sender_near:
             self.recorder.gap(self.context, lost[0], lost[-1], frame, time_ns, self.stride)
         return False
@@ -176,27 +168,17 @@ class StridedSpace(Space):
         `since_ms`: since when something waited for the number after them; ABSENT = unknown.
         """
         tick_ms: i64 = self.rule.tick_ms
-        findings = self.context.findings
-        everything = findings.steps_lost[self.direction]
         lost: list[int] = []
-        skipped = False
         for number in lacking:
             begin_ms = number * tick_ms
             if since_ms != ABSENT and since_ms < begin_ms - _EXACT_MS:
                 self.numbers.missing.discard(number)
-                skipped = True
             elif since_ms != ABSENT and begin_ms + _LOOP_MS <= since_ms < begin_ms + tick_ms:
-                self.lost += 1
-                self.proven += 1
                 lost.append(number)
             else:
                 self._unproven.add(number, number + 1)
                 self.unproven += 1
-                if everything:
-                    lost.append(number)
         self._unproven.keep(MAX_MISSING)
-        self.skipped += skipped
-        findings.lose_steps(self.direction, self.proven >= _MANY and not self.skipped)
         return lost
 
     def _arrived_late(self, seq: int, time_ns: i64) -> None:
@@ -224,8 +206,6 @@ class StridedSpace(Space):
         if self.context.sender_near:
             return found
         found.never_seen = max(0, self.lost)
-        if self.unproven and self.context.findings.steps_lost[self.direction]:
-            found.never_seen += self.unproven
-        elif self.unproven:
+        if self.unproven:
             found.extra["lost_or_skipped"] = self.unproven
         return found
