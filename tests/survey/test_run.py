@@ -25,6 +25,7 @@ from netdissect.model.errors import AccessError
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Options, parallel
 from netdissect.survey import run as surveying
+from netdissect.survey import shares
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.run import _own_cluster, survey
 from netdissect.survey.sources import Source, sources_of
@@ -35,6 +36,7 @@ from netdissect.system.parent import usable_files
 from ports import free_port
 
 RIPTIDE = console_docs.ROOT / "captures" / "riptide"
+LOSSY = RIPTIDE / "udp_2.2.1_lossy_clientleg.pcap"
 
 
 def run(out: Path, folder: Path, plan: Plan, workers: int = 2) -> list[Outcome]:
@@ -145,6 +147,32 @@ def test_one_large_capture_is_read_by_all_workers_even_if_one_dies(
         assert rows(out, table) == rows(one, table)
     assert list((out / "connections").rglob("*-1.parquet"))
     assert not list((out / "_staging").glob("*"))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_each_share_of_a_very_large_capture_has_a_process_of_its_own(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What a process has freed lies in pieces, so that each share would take more than the last."""
+    monkeypatch.setattr(shares, "LARGE_SHARES", 2)
+    used, out, one = tmp_path / "used", tmp_path / "out", tmp_path / "one"
+
+    def options() -> Options:
+        with used.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return Options()
+
+    source = Source("game.pcap", str(LOSSY), octets=shares.LARGE_OCTETS)
+    with Dataset(out).opened({}):
+        (outcome,) = survey([source], Plan(str(out), options, 10**9), workers=workers)
+    assert (outcome.status, outcome.connections) == ("done", 1)
+    assert not capfd.readouterr().err
+    # Both shares are read and written; the capture has no datagrams for the one that all have.
+    assert len(set(used.read_text().split())) == 4
+    with Dataset(one).opened({}):
+        survey_one(source, Plan(str(one), Options, 10**9))
+    for table in ("captures", "connections", "findings", "intervals"):
+        assert rows(out, table) == rows(one, table)
 
 
 @pytest.mark.slow

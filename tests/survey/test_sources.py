@@ -67,7 +67,7 @@ def test_a_url_is_fetched_and_has_the_key_of_its_content(folder: Path) -> None:
     (far,) = sources_of([f"file://{folder}/b.pcap"])
     assert far.url is not None
     assert far.octets == 6
-    with local_copy(near) as (_, key, _), local_copy(far) as (path, same, _):
+    with local_copy(near) as (_, key, *_), local_copy(far) as (path, same, *_):
         assert key == same
         assert path != far.path
         assert Path(path).read_bytes() == b"b.pcap"

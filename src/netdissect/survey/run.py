@@ -323,6 +323,7 @@ def _own_cluster(workers: int) -> Iterator[Any]:
             host="127.0.0.1",
             dashboard_address="127.0.0.1:0",
             worker_class=Keeper,
+            lifetime_restart=True,  # see `need_new_process`
             # Anyone who can talk to a scheduler can run programs: only this process has the keys.
             security=Security.temporary(),
             silence_logs=logging.CRITICAL,  # the outcomes are reported instead

@@ -6,7 +6,8 @@ connections is hit, one worker reads the capture again, because a share hits it 
 One worker has no room for a very large capture: that is always read in the same shares, and the
 bounds apply to each of them.
 
-The steps are Dask tasks, and exchange files in a folder of the dataset: `_identify` the capture;
+The steps are Dask tasks, and exchange files in a folder of the dataset, so that a worker that ends
+takes nothing along but what it is doing: `_identify` the capture;
 `_read` each share; `_merge` the shares, which gives connections their numbers; write the `_rows` of
 each share; `_finish` with the rows that belong to no share, and commit all of them. The findings of
 a very large capture go from a share's reading to its rows: no process has room for those of all.
@@ -40,8 +41,8 @@ from netdissect.pipeline.reports import Reports
 from netdissect.pipeline.servers import Servers
 from netdissect.pipeline.spreading import QUIET_PLACES
 from netdissect.survey.dataset import Dataset, Drafts, Staged
-from netdissect.survey.slim import free_memory
-from netdissect.survey.sources import Source, local_copy
+from netdissect.survey.slim import free_memory, need_new_process
+from netdissect.survey.sources import LocalCopy, Source, local_copy
 from netdissect.survey.work import (
     Partitions,
     Plan,
@@ -71,15 +72,11 @@ class _Task:
 
     source: Source
     plan: Plan
-    key: str
     count: int
     """Number of shares. One more has the flows that only all shares together recognise."""
-    path: str
-    """Where its file is."""
+    file: LocalCopy
     files: PinnedFiles
     """Identity of the file, which must not change between tasks."""
-    damage: str | None
-    """What is wrong with files of a rotated capture, which the joined file does not show."""
 
     @property
     def large(self) -> bool:
@@ -90,9 +87,8 @@ class _Task:
 
     @property
     def folder(self) -> Path:
-        """Return the folder for the files of the tasks: one per source, not per capture."""
-        digest = hashlib.sha256(self.source.name.encode("utf-8", "surrogateescape")).hexdigest()
-        return Dataset(self.plan.dataset).staging / f"{self.key}-{digest[:8]}"
+        """Return the folder for the files of the tasks."""
+        return _folder(self.source, self.plan)
 
     @property
     def copy(self) -> Path:
@@ -102,6 +98,15 @@ class _Task:
     def part(self, index: int) -> Path:
         """Return the file with the result of `_read` for a share, but for the reports."""
         return self.folder / f"part-{index}"
+
+    @property
+    def merged(self) -> Path:
+        """Return the file with the result of `_merge`."""
+        return self.folder / "merged"
+
+    def rows(self, index: int) -> Path:
+        """Return the file with the result of `_rows` for a share."""
+        return self.folder / f"rows-{index}"
 
     def reports(self, index: int) -> Path:
         """Return the file with the reports of a share."""
@@ -206,23 +211,35 @@ def split(client: Any, source: Source, plan: Plan, count: int, **how: Any) -> An
     work = client.submit(_identify, source, plan, count, **how)
     parts = [share(_read, index) for index in range(count)]
     merged = client.submit(_merge, work, parts, **how)
-    results = [share(_rows, index, merged) for index in range(count + 1)]
-    return client.submit(_finish, work, merged, results, **how)
+    rows = [share(_rows, index, merged) for index in range(count + 1)]
+    return client.submit(_finish, work, merged, rows, **how)
+
+
+def _folder(source: Source, plan: Plan) -> Path:
+    """Return the folder for the files of the tasks: one per source, not per capture."""
+    digest = hashlib.sha256(source.name.encode("utf-8", "surrogateescape")).hexdigest()
+    return Dataset(plan.dataset).staging / digest[:32]
 
 
 def _identify(source: Source, plan: Plan, count: int) -> _Task | Outcome:
-    dataset, path = Dataset(plan.dataset), source.path
-    dataset.staging.mkdir(parents=True, exist_ok=True)
+    dataset, path, folder = Dataset(plan.dataset), source.path, _folder(source, plan)
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / "task"
+    if kept.exists():
+        return _Task(source, plan, count, *_loaded(kept))
     try:
-        with pinned_files() as files, local_copy(source, dataset.staging) as (path, key, damage):
+        with pinned_files() as files, local_copy(source, dataset.staging) as file:
+            path = file.path
             with open_capture(path):
                 pass
-            if dataset.row_file(key).exists():
+            if dataset.row_file(file.key).exists():
                 dataset.failure_file(source.name).unlink(missing_ok=True)
-                return Outcome(source.name, "skipped", key, source.octets)
-            work = _Task(source, plan, key, count, path, files, damage)
-            work.folder.mkdir(parents=True, exist_ok=True)
-            return work if path == source.path else _with_copy(work)
+                return Outcome(source.name, "skipped", file.key, source.octets)
+            work = _Task(source, plan, count, file, files)
+            if path != source.path:
+                work = _with_copy(work)
+            work.dump(kept, (work.file, work.files))
+            return work
     except (CaptureFileError, UsageError) as error:
         return failed(source, plan, None, str(error).replace(path, source.name))
 
@@ -231,18 +248,20 @@ def _with_copy(work: _Task) -> _Task:
     """Keep a temporary file for the other tasks, whose workers all see the dataset."""
     work.copy.unlink(missing_ok=True)
     try:
-        work.copy.hardlink_to(work.path)
+        work.copy.hardlink_to(work.file.path)
     except OSError:  # not every file system has links
-        shutil.copyfile(work.path, work.copy)
+        shutil.copyfile(work.file.path, work.copy)
     with pinned_files() as files, open_capture(work.copy):
-        return replace(work, path=str(work.copy), files=files)
+        return replace(work, file=work.file._replace(path=str(work.copy)), files=files)
 
 
 def _read(work: _Task | Outcome, index: int) -> None:
     """Track a share of the flows."""
     if isinstance(work, Outcome) or work.part(index).exists():
         return
-    with pinned_files(work.files), open_capture(work.path) as reader:
+    if work.large:
+        need_new_process()
+    with pinned_files(work.files), open_capture(work.file.path) as reader:
         share, large = (index, work.count), work.large
         read = partial(parallel.read_share, reader, share=share, bounded=large)
         part = _found(work, index, read)
@@ -280,23 +299,23 @@ def _loaded(file: Path) -> Any:
     return pickle.loads(file.read_bytes())  # noqa: S301
 
 
-def _merge(work: _Task | Outcome, _parts: Sequence[None]) -> None:
+def _merge(work: _Task | Outcome, _reading: Sequence[None]) -> None:
     """Merge the results of all shares, except their reports."""
-    if isinstance(work, Outcome):
+    if isinstance(work, Outcome) or work.merged.exists():
         return
     parts: list[parallel.ShareResult] = [_loaded(work.part(index)) for index in range(work.count)]
     options = work.plan.options()
     elsewhere = parallel.UnclaimedFlows.of(parts)
     if elsewhere is not None:
         with pinned_files(work.files):
-            parts.append(_found(work, work.count, partial(elsewhere.read, work.path)))
+            parts.append(_found(work, work.count, partial(elsewhere.read, work.file.path)))
         if work.large and parallel.begun_twice(parts):
             parts.pop()
             elsewhere = None
         else:
             _keep(work, work.count, parts[-1])
     if not work.large and parallel.beyond_bounds(parts):
-        work.dump(work.folder / "merged", None)
+        work.dump(work.merged, None)
         return
     if elsewhere is not None:
         # Only the process that reads these flows needs the servers, which may be very many.
@@ -310,12 +329,12 @@ def _merge(work: _Task | Outcome, _parts: Sequence[None]) -> None:
             mine = named.intersection(those)
             work.dump(work.findings(index), [it for it in found.anomalies if it.connection in mine])
         found.anomalies = [each for each in found.anomalies if each.connection is None]
-    work.dump(work.folder / "merged", _Merged(found, numbers, elsewhere))
+    work.dump(work.merged, _Merged(found, numbers, elsewhere))
 
 
 def _merged(work: _Task) -> _Merged | None:
     """Return the merged results; None if one worker has to read the capture."""
-    merged: _Merged | None = _loaded(work.folder / "merged")
+    merged: _Merged | None = _loaded(work.merged)
     return merged
 
 
@@ -331,23 +350,24 @@ def _listed(work: _Task, index: int, numbers: Sequence[int]) -> Iterator[Anomaly
                 yield found
 
 
-def _rows(work: _Task | Outcome, _merging: None, index: int) -> _Result:
+def _rows(work: _Task | Outcome, _merging: None, index: int) -> None:
     """Write the rows of a share, and sum up its part of the intervals."""
-    result = _rows_of_share(work, index)
+    if isinstance(work, Outcome) or work.rows(index).exists():
+        return
+    if work.large:
+        need_new_process()
+    work.dump(work.rows(index), _rows_of_share(work, index))
     free_memory()  # as in `_read`
-    return result
 
 
-def _rows_of_share(work: _Task | Outcome, index: int) -> _Result:
+def _rows_of_share(work: _Task, index: int) -> _Result:
     result = _Result()
-    if isinstance(work, Outcome):
-        return result
     merged, plan = _merged(work), work.plan
     if merged is None or (index == work.count and merged.elsewhere is None):
         return result
     numbers = merged.numbers[index]
     reports = Reports()
-    staging = Staged(Dataset(plan.dataset), work.key, index, work.folder)
+    staging = Staged(Dataset(plan.dataset), work.file.key, index, work.folder)
     with work.reports(index).open("rb") as file, reports, staging as staged:
         reports.store.receive(file, numbers)
         # The connections of other shares show what happened to clients and servers of this one.
@@ -372,7 +392,7 @@ def _rows_of_share(work: _Task | Outcome, index: int) -> _Result:
         pipeline = Pipeline(
             options, recorder=counted.recorder, observer=counted, servers=servers, shares=shares
         )
-        with pinned_files(work.files), open_capture(work.path) as reader:
+        with pinned_files(work.files), open_capture(work.file.path) as reader:
             units = unit_writer(spans, staged, partitions) if plan.units else None
             count_datagrams(reader, counted, pipeline, units, share)
             reader.must_reach(merged.found.info.frames)
@@ -382,7 +402,7 @@ def _rows_of_share(work: _Task | Outcome, index: int) -> _Result:
     return result
 
 
-def _finish(work: _Task | Outcome, _merging: None, results: Sequence[_Result]) -> Outcome:
+def _finish(work: _Task | Outcome, _merging: None, _writing: Sequence[None]) -> Outcome:
     """Write the rows that belong to no share, and commit all rows."""
     if isinstance(work, Outcome):
         return work
@@ -390,19 +410,18 @@ def _finish(work: _Task | Outcome, _merging: None, results: Sequence[_Result]) -
     if merged is None:
         return survey_one(work.source, plan)
     found = merged.found
-    found.info.damage = found.info.damage or work.damage
     dataset = Dataset(plan.dataset)
     spans = Spans(plan.span_ns, found.info.first_time_ns, Reports())
+    results: list[_Result] = [_loaded(work.rows(index)) for index in range(work.count + 1)]
     for each in results:
         for protocol, sums in each.sums.items():
             spans.table(protocol).add(sums)
-    with Staged(dataset, work.key, folder=work.folder) as staged:
+    with Staged(dataset, work.file.key, folder=work.folder) as staged:
         staged.beyond_days = sum(each.beyond_days for each in results)
         findings(found.anomalies, staged, Partitions())
         connections = sum(each.connections for each in results)
-        outcome = conclude(
-            work.source, found, spans, staged, connections, [each.drafts for each in results]
-        )
+        drafts = [each.drafts for each in results]
+        outcome = conclude(work.source, work.file, found, spans, staged, connections, drafts)
     dataset.failure_file(work.source.name).unlink(missing_ok=True)
     work.copy.unlink(missing_ok=True)
     return outcome

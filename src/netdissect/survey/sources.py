@@ -233,6 +233,8 @@ class LocalCopy(NamedTuple):
     """Hash of its content."""
     damage: str | None = None
     """What is wrong with files of a rotated capture, which the joined file does not show."""
+    parts: tuple[str, ...] = ()
+    """Keys of the files of a rotated capture."""
 
 
 @contextmanager
@@ -275,10 +277,10 @@ def _joined(parts: Sequence[Source], folder: Path | None) -> Iterator[LocalCopy]
         whole.flush()
         # Whether a part is cut off shows only at its end, so after merging.
         damage |= {name: each.damage for name, each in readers.items() if each.damage}
-        keys = "".join(copy.key for copy in copies)
-        key = hashlib.sha256(keys.encode()).hexdigest()[:_KEY_DIGITS]
+        keys = tuple(copy.key for copy in copies)
+        key = hashlib.sha256("".join(keys).encode()).hexdigest()[:_KEY_DIGITS]
         text = "; ".join(f"{name}: {why}" for name, why in sorted(damage.items()))
-        yield LocalCopy(whole.name, key, text or None)
+        yield LocalCopy(whole.name, key, text or None, keys)
 
 
 @contextmanager

@@ -56,14 +56,15 @@ def survey_one(source: Source, plan: Plan) -> Outcome:
 
     """
     dataset = Dataset(plan.dataset)
-    path, key = source.path, None
+    file = None
     try:
-        with pinned_files(), local_copy(source) as (path, key, damage):
-            if dataset.row_file(key).exists():
-                outcome = Outcome(source.name, "skipped", key, source.octets)
+        with pinned_files(), local_copy(source) as file:
+            if dataset.row_file(file.key).exists():
+                outcome = Outcome(source.name, "skipped", file.key, source.octets)
             else:
-                outcome = _surveyed(source, LocalCopy(path, key, damage), plan, dataset)
+                outcome = _surveyed(source, file, plan, dataset)
     except (CaptureFileError, UsageError) as error:
+        path, key = (source.path, None) if file is None else (file.path, file.key)
         return failed(source, plan, key, str(error).replace(path, source.name))
     dataset.failure_file(source.name).unlink(missing_ok=True)
     return outcome
@@ -90,7 +91,6 @@ def failed(source: Source, plan: Plan, key: str | None, text: str) -> Outcome:
 def _surveyed(source: Source, file: LocalCopy, plan: Plan, dataset: Dataset) -> Outcome:
     options = plan.options()
     found = analyze(file.path, options=options)
-    found.info.damage = found.info.damage or file.damage
     with found.connections as reports, Staged(dataset, file.key) as staged:
         partitions = connection_rows(reports, staged)
         findings(found.anomalies, staged, partitions)
@@ -106,11 +106,12 @@ def _surveyed(source: Source, file: LocalCopy, plan: Plan, dataset: Dataset) -> 
         with open_capture(file.path) as reader:
             count_datagrams(reader, counted, pipeline, units)
             reader.must_reach(found.info.frames)
-        return conclude(source, found, spans, staged, len(reports))
+        return conclude(source, file, found, spans, staged, len(reports))
 
 
 def conclude(
     source: Source,
+    file: LocalCopy,
     found: Analysis,
     spans: Spans,
     staged: Staged,
@@ -119,8 +120,10 @@ def conclude(
 ) -> Outcome:
     """Write the intervals and the capture's own row, and commit all rows."""
     spans.write(found, staged)
+    found.info.damage = found.info.damage or file.damage
     status = "done" if found.info.damage is None else "cut-short"
-    staged.add("captures", _capture(source, found, staged, status, connections))
+    item = _capture(source, found, staged, status, connections)
+    staged.add("captures", {**item, "parts": file.parts})
     staged.commit(others)
     return Outcome(source.name, status, staged.key, source.octets, connections)
 
