@@ -19,7 +19,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -159,6 +159,36 @@ class Dataset:
             with Staged(self, key) as staged:
                 staged.add_row("captures", {**row, "path": path})
                 staged.commit()
+
+    def drop_included(self, rotated: Mapping[str, Sequence[str]], kept: Collection[str]) -> int:
+        """Delete the rows of captures that are included in rotated ones, and return how many there
+        are: an earlier run has joined fewer of their files, or the newest was still written then.
+
+        Args:
+            rotated: key of each rotated capture -> names of its files, without their folder.
+            kept: keys of captures that are no earlier ones.
+
+        """
+        import pyarrow.parquet as pq  # noqa: PLC0415 - an extra
+
+        columns = ["capture", "path", "parts"]
+        tables = (pq.read_table(each, columns=columns) for each in self.path.glob("captures/*"))
+        rows = {row["capture"]: row for table in tables for row in table.to_pylist()}
+        parts = {key: json.loads(row["parts"] or "[]") for key, row in rows.items()}
+        later = {part: key for key in rotated for part in parts[key]}
+        included = 0
+        for key, own in parts.items():
+            whole = None if key is None or key in kept else later.get((own or [key])[0])
+            if whole is None:
+                continue
+            others = set(own or [key]).difference(parts[whole])
+            newest = rows[key]["path"].rpartition(" ... ")[2]
+            if not others or (others == {own[-1]} and newest in rotated[whole]):
+                self.row_file(key).unlink()
+                included += 1
+        if included:
+            self._sweep()
+        return included
 
 
 @dataclass(slots=True)

@@ -111,6 +111,7 @@ def survey(
                 raise
     shutil.rmtree(dataset.staging, ignore_errors=True)
     _unify_names([each for each in done if each.capture not in known], dataset)
+    _drop_included(sources, done, dataset)
     return sorted(done, key=lambda outcome: outcome.path)
 
 
@@ -262,6 +263,18 @@ def _unify_names(new: Sequence[Outcome], dataset: Dataset) -> None:
     for key, paths in names.items():
         if len(paths) > 1:
             dataset.rename(key, min(paths))
+
+
+def _drop_included(sources: Sequence[Source], done: Sequence[Outcome], dataset: Dataset) -> None:
+    """Delete what earlier runs have made of rotated captures before they were as long as now."""
+    found = {each.path: each.capture for each in done if each.status != "failed" and each.capture}
+    rotated = {
+        found[each.name]: [part.name.rpartition("/")[2] for part in each.parts]
+        for each in sources
+        if each.parts and each.name in found
+    }
+    if rotated:
+        dataset.drop_included(rotated, found.values())
 
 
 @contextmanager
