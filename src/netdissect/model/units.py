@@ -37,6 +37,8 @@ class CopyGaps(NamedTuple):
     """Copies that came too soon for their sender's timer by at least this much are the network's;
     0 = unknown.
     """
+    held_ns: int = 0
+    """How long the network has held datagrams back, by the second longest such time."""
 
 
 NO_GAPS: Final = (CopyGaps(), CopyGaps())

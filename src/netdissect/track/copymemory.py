@@ -40,11 +40,15 @@ delayed copies have all gaps, so that at most one in 30 copies in the span is su
 """
 
 
+NEVER: Final = 1 << 62
+"""A time in ns longer than any other."""
+
+
 class EarlyCopy:
     """A copy that came before its sender's timer, or several of the same kind."""
 
     __slots__ = (
-        "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "held", "made",
+        "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "made", "needs_ns",
         "record", "released", "seq", "short_ns", "time_ns", "timed", "verdict",
     )  # fmt: skip
 
@@ -55,9 +59,9 @@ class EarlyCopy:
         """Time since the copy before it; `ABSENT` if it is not listed."""
         self.time_ns = time_ns
         """When it came; 0 if a number has judged it."""
-        self.held = False
-        """Whether the network was seen to delay datagrams for so long that the sender's timer may
-        have expired before this copy.
+        self.needs_ns = NEVER
+        """If the network holds datagrams back for as long as this, the sender's timer may have
+        expired before this copy.
         """
         self.released = False
         """Whether a stalled network released it together with others."""
@@ -159,19 +163,28 @@ class CopyMemory:
             alike = alike and other.asked == early.asked and other.behind == early.behind
             alike = alike and other.counted == early.counted and other.made is early.made
             alike = alike and (other.short_ns > 0) == (early.short_ns > 0)
-            if alike and other.held == early.held and other.released == early.released:
+            if alike and other.needs_ns == early.needs_ns and other.released == early.released:
                 other.count += 1
                 return False
         self.unlisted.append(early)
         return False
 
-    def learn(self, gaps: CopyGaps) -> CopyGaps:
-        """Return what gaps tell, now that all copies are known."""
+    def note_need(self, early: EarlyCopy, needs_ns: int) -> None:
+        """Note for how long the network must have held the copy before this one back if the sender
+        made this one. Of copies that are only counted, powers of two tell enough.
+        """
+        listed = early.gap_ns != ABSENT or needs_ns <= 0
+        early.needs_ns = needs_ns if listed else 1 << needs_ns.bit_length() - 1
+
+    def learn(self, gaps: CopyGaps, held_ns: int) -> CopyGaps:
+        """Return what gaps tell, now that all copies are known, and how long the network has held
+        datagrams back.
+        """
         shortest_ns, longest_ns = self.common_gaps()
         if longest_ns:
             gaps = gaps._replace(shortest_ns=shortest_ns, longest_ns=longest_ns)
         late = self.schedule.late >= SEVERAL_LATE
-        return gaps._replace(late=late, apart_ns=self.schedule.apart_ns())
+        return gaps._replace(late=late, apart_ns=self.schedule.apart_ns(), held_ns=held_ns)
 
     def common_gaps(self) -> tuple[int, int]:
         """Return the (shortest, longest) gap in ns of the copies that the network makes in always

@@ -274,8 +274,7 @@ class Repeats:
         longest = WITHIN_GUARD if self._requests is not None else ABSENT
         if context.far_guard_ns:
             longest = WITHIN_FAR_GUARD
-            held_ns = context.findings.held_ns[context.direction]
-            early.held = gap_ns + held_ns >= context.far_delay_ns
+            self._copy_memory().note_need(early, context.far_delay_ns - gap_ns)
         if self._gap_class <= longest:
             early.released = self._released_together(time_ns)
         early.timed = context.timer_known
@@ -321,9 +320,9 @@ class Repeats:
             self._revise()
         if context.sender_near or not context.far_guard_ns:
             return
-        learnt = memory.learn(gaps)
-        if learnt != gaps and not context.findings.gaps_known:
-            context.findings.learn_gaps(context.direction, learnt)
+        if not context.findings.gaps_known:
+            held_ns = context.findings.held_ns[context.direction]
+            context.findings.learn_gaps(context.direction, memory.learn(gaps, held_ns))
             self._revise()
 
     def _released_together(self, time_ns: int) -> bool:
@@ -384,7 +383,8 @@ class Repeats:
         alike = early.timed and 0 < gaps.shortest_ns <= early.gap_ns <= gaps.longest_ns
         if released:
             return None if alike or apart else False
-        return True if alike or apart or (too_soon and not (gaps.doubted or early.held)) else None
+        held = early.needs_ns <= max(gaps.held_ns, context.findings.held_ns[context.direction])
+        return True if alike or apart or (too_soon and not (gaps.doubted or held)) else None
 
     # -- delays ------------------------------------------------------------------------------------
 
