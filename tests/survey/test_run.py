@@ -23,7 +23,6 @@ from distributed.scheduler import WorkerState
 
 import console_docs
 from netdissect.cli import cli
-from netdissect.cli.session import Choices
 from netdissect.model.errors import AccessError
 from netdissect.model.survey import Outcome
 from netdissect.pipeline import Options, parallel
@@ -31,7 +30,7 @@ from netdissect.survey import run as surveying
 from netdissect.survey import shares
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.run import _own_cluster, survey
-from netdissect.survey.sources import Source, join_rotated, sources_of
+from netdissect.survey.sources import Source, sources_of
 from netdissect.survey.tables import TABLES
 from netdissect.survey.work import Plan, survey_one
 from netdissect.system import sandbox
@@ -129,10 +128,13 @@ def test_a_capture_that_two_workers_read_at_once_counts_once(
     assert [(each.status, each.connections) for each in found] == [("done", 2), ("skipped", 0), ("done", 2)]
 
 
+Surveyed = Callable[..., tuple[list[str], bool]]
+
+
 @pytest.fixture
-def rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
+def rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Surveyed:
     """Return a function that writes the files of rotated captures, surveys them without processes,
-    and returns the files named by each row of `captures`.
+    and returns the files named by each row of `captures`, and whether one was said to be replaced.
     """
     monkeypatch.setattr(surveying, "_client", lambda *_: nullcontext())
     monkeypatch.setattr(
@@ -143,43 +145,41 @@ def rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., li
     folder, out = tmp_path / "captures", tmp_path / "out"
     folder.mkdir()
 
-    def surveyed(**frames: str) -> list[str]:
+    def surveyed(**frames: str) -> tuple[list[str], bool]:
         for name, these in frames.items():
             words = ["slice", str(LOSSY), "--frames", these, "-w", str(folder / f"{name}.pcap")]
             assert CliRunner().invoke(cli, words, prog_name="netdissect").exit_code == 0
-        with Dataset(out).opened({}):
-            sources = join_rotated(sources_of([str(folder)]))
-            survey(sources, Plan(str(out), Choices().options, 10**18), scheduler="here")
+        words = ["survey", str(folder), "--out", str(out), "--follow-rotation", "--scheduler", "here"]
+        ran = CliRunner().invoke(cli, words, prog_name="netdissect")
+        assert ran.exit_code == 0, ran.output
         tables = [pq.read_table(file).to_pylist() for file in (out / "captures").glob("*")]
-        keys = {row["capture"] for (row,) in tables}
         # Each row of the other tables is of a capture that is there.
+        keys = {row["capture"] for (row,) in tables}
         assert {file.stem for file in (out / "connections").rglob("*.parquet")} == keys
-        return sorted(row["path"].replace(f"{folder}/", "").replace(".pcap", "") for (row,) in tables)
+        names = [row["path"].replace(f"{folder}/", "").replace(".pcap", "") for (row,) in tables]
+        return sorted(names), ", in place of 1 shorter capture\n" in ran.stderr
 
     return surveyed
 
 
-def test_a_rotated_capture_with_new_files_replaces_the_shorter_one(
-    rotated: Callable[..., list[str]],
-) -> None:
-    assert rotated(g_00001_20260131120000="1-300") == ["g_00001_20260131120000"]
+def test_a_rotated_capture_with_new_files_replaces_the_shorter_one(rotated: Surveyed) -> None:
+    assert rotated(g_00001_20260131120000="1-300") == (["g_00001_20260131120000"], False)
     # The newest file is still being written.
     two = ["g_00001_20260131120000 ... g_00002_20260131130000"]
-    assert rotated(g_00002_20260131130000="301-500") == two
-    assert rotated(g_00002_20260131130000="301-700") == two
+    assert rotated(g_00002_20260131130000="301-500") == (two, True)
+    assert rotated(g_00002_20260131130000="301-700") == (two, True)
     three = ["g_00001_20260131120000 ... g_00003_20260131140000"]
-    assert rotated(g_00003_20260131140000="701-800") == three
-    assert rotated() == three
+    assert rotated(g_00003_20260131140000="701-800") == (three, True)
+    assert rotated() == (three, False)
 
 
-def test_a_capture_that_is_not_part_of_a_rotated_one_is_kept(
-    rotated: Callable[..., list[str]],
-) -> None:
+def test_a_capture_that_is_not_part_of_a_rotated_one_is_kept(rotated: Surveyed) -> None:
     """Some programs begin again with the name of the first file when there are enough."""
     older = ["g_00001_20260131120000 ... g_00002_20260131130000"]
-    assert rotated(g_00001_20260131120000="1-300", g_00002_20260131130000="301-500") == older
-    assert rotated(g_00001_20260131120000="501-600") == older * 2
-    assert rotated(other="1-300") == [*older * 2, "other"]
+    first = rotated(g_00001_20260131120000="1-300", g_00002_20260131130000="301-500")
+    assert first == (older, False)
+    assert rotated(g_00001_20260131120000="501-600") == (older * 2, False)
+    assert rotated(other="1-300") == ([*older * 2, "other"], False)
 
 
 def test_one_large_capture_is_read_by_all_workers_even_if_one_dies(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import gc
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -206,14 +207,14 @@ def _run(words: tuple[str, ...], out: str, choices: Choices, work: _Work, look: 
     for outcome in failed[:_NAMED]:
         said = outcome.error or "failed"
         say(said if outcome.path in said else f"{outcome.path}: {said}")
-    skipped = sum(outcome.status == "skipped" for outcome in done)
-    read = len(done) - len(failed) - skipped
-    cut = sum(outcome.status == "cut-short" for outcome in done)
+    count = Counter(outcome.status for outcome in done)
+    read, cut, replaced = count["done"] + count["cut-short"], count["cut-short"], count["replaced"]
+    instead = f", in place of {counted(replaced, 'shorter capture')}" if replaced else ""
     connections = sum(outcome.connections for outcome in done)
     say(
         f"{counted(read, 'capture')} read{f' ({cut:,} cut short)' if cut else ''}, "
-        f"{skipped:,} already known, {len(failed):,} failed; "
-        f"{counted(connections, 'connection')} added to {out}"
+        f"{count['skipped']:,} already known, {len(failed):,} failed; "
+        f"{counted(connections, 'connection')} added to {out}{instead}"
     )
     # Not a failure if any could be read: among thousands of captures, some are broken.
     return EXIT.NO_CAPTURE if len(failed) == len(done) else EXIT.DONE

@@ -14,7 +14,9 @@ class Outcome:
     path: str
     """The source as named in the dataset, without credentials and query."""
     status: str
-    """`done`, `cut-short`, `skipped` (already in the dataset) or `failed`."""
+    """`done`, `cut-short`, `skipped` (already in the dataset), `failed`, or `replaced` (it was in
+    the dataset, and is part of another one now).
+    """
     capture: str | None = None
     """Key of its content; None if that could not be read."""
     octets: int = 0

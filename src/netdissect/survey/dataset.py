@@ -160,9 +160,11 @@ class Dataset:
                 staged.add_row("captures", {**row, "path": path})
                 staged.commit()
 
-    def drop_included(self, rotated: Mapping[str, Sequence[str]], kept: Collection[str]) -> int:
-        """Delete the rows of captures that are included in rotated ones, and return how many there
-        are: an earlier run has joined fewer of their files, or the newest was still written then.
+    def drop_included(
+        self, rotated: Mapping[str, Sequence[str]], kept: Collection[str]
+    ) -> dict[str, str]:
+        """Delete the rows of captures that are included in rotated ones: an earlier run has joined
+        fewer of their files, or the newest was still written then. Return key -> name of each.
 
         Args:
             rotated: key of each rotated capture -> names of its files, without their folder.
@@ -176,16 +178,17 @@ class Dataset:
         rows = {row["capture"]: row for table in tables for row in table.to_pylist()}
         parts = {key: json.loads(row["parts"] or "[]") for key, row in rows.items()}
         later = {part: key for key in rotated for part in parts[key]}
-        included = 0
+        included: dict[str, str] = {}
         for key, own in parts.items():
             whole = None if key is None or key in kept else later.get((own or [key])[0])
             if whole is None:
                 continue
             others = set(own or [key]).difference(parts[whole])
-            newest = rows[key]["path"].rpartition(" ... ")[2]
+            path = rows[key]["path"]
+            newest = path.rpartition(" ... ")[2]
             if not others or (others == {own[-1]} and newest in rotated[whole]):
                 self.row_file(key).unlink()
-                included += 1
+                included[key] = path
         if included:
             self._sweep()
         return included

@@ -111,7 +111,7 @@ def survey(
                 raise
     shutil.rmtree(dataset.staging, ignore_errors=True)
     _unify_names([each for each in done if each.capture not in known], dataset)
-    _drop_included(sources, done, dataset)
+    done += _replaced(sources, done, dataset)
     return sorted(done, key=lambda outcome: outcome.path)
 
 
@@ -265,16 +265,20 @@ def _unify_names(new: Sequence[Outcome], dataset: Dataset) -> None:
             dataset.rename(key, min(paths))
 
 
-def _drop_included(sources: Sequence[Source], done: Sequence[Outcome], dataset: Dataset) -> None:
-    """Delete what earlier runs have made of rotated captures before they were as long as now."""
+def _replaced(
+    sources: Sequence[Source], done: Sequence[Outcome], dataset: Dataset
+) -> list[Outcome]:
+    """Delete what earlier runs have made of rotated captures before they were as long as now, and
+    return that.
+    """
     found = {each.path: each.capture for each in done if each.status != "failed" and each.capture}
     rotated = {
         found[each.name]: [part.name.rpartition("/")[2] for part in each.parts]
         for each in sources
         if each.parts and each.name in found
     }
-    if rotated:
-        dataset.drop_included(rotated, found.values())
+    shorter = dataset.drop_included(rotated, found.values()) if rotated else {}
+    return [Outcome(path, "replaced", key) for key, path in shorter.items()]
 
 
 @contextmanager
