@@ -104,6 +104,10 @@ class Flow:
         """Datagrams of the present connection when another one was last merged into it."""
         self.lapsed = False
         """Whether the present connection had been given up when its next datagram came."""
+        self.asleep_ns = -1
+        """Time of the last packet of the connection when it was given up: there is nothing more to
+        do until its next one.
+        """
         self.trusted = 0
         """The last frame that belongs to the present connection without doubt."""
         self.doubted_from = 0

@@ -140,7 +140,9 @@ class DatagramQueue:
         else:
             for item in (*self._items, *[late for _, _, late in self._late]):
                 if item.hints is not None:
-                    kept.update((item.frame, *item.frames))
+                    kept.add(item.frame)
+                    if item.frames:
+                        kept.update(item.frames)
                 elif _settled(item, now_ns):
                     item.touched = ()  # it only keeps its place
         self.pruner.prune(recorder, before, kept, least=len(self) // 8)

@@ -107,8 +107,9 @@ def reliability(record: UnitRecord, copy: Copy, *, reliable: bool) -> Reliabilit
     repeated = copy.kind != "original"
     before = None
     if repeated:
-        earlier = [other.time_ns for other in record.copies if other.frame < copy.frame]
-        before = earlier[-1] if earlier else None
+        for other in record.copies:
+            if other.frame < copy.frame:
+                before = other.time_ns
     attempts, latency_ms, added_ms = _waits(record, copy)
     resent_in = record.extra.get("retransmitted_in")
     if resent_in is not None and record.rtt_ms is None:
@@ -139,12 +140,24 @@ def _waits(record: UnitRecord, copy: Copy) -> tuple[int | None, float | None, fl
         if acked_ns is None:
             return 1, None, None
         return 1, (acked_ns - copy.time_ns) / 1e6, 0.0
-    sent = [each.time_ns for each in record.copies if each.kind != "duplicate"]
+    until_ns = copy.time_ns if acked_ns is None else acked_ns
+    sent = attempts = 0
+    first_ns = last_ns = 0  # transmissions: the first, and the last before the acknowledgement
+    for each in record.copies:
+        if each.kind == "duplicate":
+            continue
+        time_ns = each.time_ns
+        if not sent:
+            first_ns = last_ns = time_ns
+        sent += 1
+        if time_ns <= until_ns:
+            last_ns = time_ns
+            attempts += 1
+        elif time_ns <= copy.time_ns:
+            attempts += 1
     if acked_ns is None or not sent:
-        return len(sent), None, None
-    waited = [time_ns for time_ns in sent if time_ns <= acked_ns] or sent[:1]
-    attempts = sum(time_ns <= max(acked_ns, copy.time_ns) for time_ns in sent)
-    return attempts, (acked_ns - sent[0]) / 1e6, (waited[-1] - sent[0]) / 1e6
+        return sent, None, None
+    return attempts, (acked_ns - first_ns) / 1e6, (last_ns - first_ns) / 1e6
 
 
 def whole_message(tree: Dissection, payload: bytes, events: Sequence[Event] = ()) -> MessageView:

@@ -130,8 +130,7 @@ class Recogniser:
         self._known_late = options.late
         self.late: dict[int, LateClaim] = {}  # for `Options.late`
         self._awaited: dict[Name, int] = {}
-        """First frames of those of them that will be a connection, if a first pass has found out.
-        """
+        """First frames of those that will be a connection, if a first pass has found them."""
         self._lone: dict[Name, LonePacket] = {}
         """Flows that have had a single packet which alone proves no protocol, oldest first. During
         a flood also those whose packet does.
@@ -153,11 +152,12 @@ class Recogniser:
         """Return the oldest frame whose flow waits for recognition; None without any. A flow that
         will never be a connection only counts if packets of unknown protocols are shown.
         """
-        if self._knows_begins:
-            return next(iter(self._awaited.values()), None)
-        # `_lone` is empty whenever this matters: `set_aside` refuses if packets are shown.
-        flow = next(iter(self._sampled.values()), None)
-        return flow.packets[0][1][1] if flow is not None and flow.packets else None
+        for frame in self._awaited.values():
+            return frame
+        if not self._knows_begins:
+            for flow in self._sampled.values():  # without `_lone`: see `set_aside`
+                return flow.packets[0][1][1] if flow.packets else None
+        return None
 
     def sampled(self, name: Name, way: Name | None = None) -> Flow | None:
         """Return the flow that waits for recognition and has this name in either direction; None

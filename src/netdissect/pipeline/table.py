@@ -204,13 +204,19 @@ class FlowTable:
         self._dozed_at = frame
         for flow in self._once:
             connection = flow.connection
-            if connection is not None and now_ns - connection.last_ns > DOZE_NS:
+            if connection is None:
+                continue
+            last_ns = connection.last_ns
+            if last_ns != flow.asleep_ns and now_ns - last_ns > DOZE_NS:
                 connection.lanes[0].doze()
                 connection.lanes[1].doze()
-                over = connection.machine.over or given_up(connection, now_ns, NEVER_ENDS_NS)
-                if over and not (flow.lapsed or flow.held) and flow.transport == "udp":
-                    flow.lapsed = True
-                    self.drop_handlers(flow)
+                if connection.machine.over or given_up(connection, now_ns, NEVER_ENDS_NS):
+                    if flow.held:
+                        continue
+                    flow.asleep_ns = last_ns
+                    if not flow.lapsed and flow.transport == "udp":
+                        flow.lapsed = True
+                        self.drop_handlers(flow)
 
     def leaving(self, frame: int, now_ns: int) -> list[Flow]:
         """Do a round of housekeeping. Return the flows whose connections have ended and are idle,

@@ -134,13 +134,15 @@ class Ring:
                     header |= count << (_SIZE_BITS * at)
                 write_i64_le(out, header)
                 written += width * _SIZE_BITS >> 3
-                out.truncate(int(written))
+                out.truncate(written)
                 for at in range(width):
                     write_i64_le(out, codes[at])
                     octets = header & _SIZE
-                    written += 8 if octets == _WHOLE else octets
+                    if octets == _WHOLE:
+                        octets = 8
+                    written += octets
                     header >>= _SIZE_BITS
-                    out.truncate(int(written))
+                    out.truncate(written)
             start += width
         if written:
             self._packed, self._size, self.cells = out.getvalue() + _PADDING, size, vec[i64]()
