@@ -410,6 +410,10 @@ WORDS: list[Case] = [
     (["browse", "missing.pcap"], 3, "missing.pcap: No such file"),
     (["diagnose", LOSSY, "--fail-on", "loss>nan%"], 2, "--fail-on needs"),
     (["diagnose", LOSSY, "--fail-on", "loss>5ms"], 2, "loss is a number of %"),
+    (["diagnose", LOSSY, "--fail-on", "loss>0.05"], 2, "loss needs a unit, such as 'loss>0.05%'"),
+    (["diagnose", LOSSY, "--fail-on", "lag.p95>=2"], 2, "needs a unit, such as 'lag.p95>=2ms'"),
+    (["survey", "show", "nosuch", "--fail-on", "loss>5"], 2, "loss needs a unit"),
+    (["survey", "show", "nosuch", "--fail-on", "connections>5%"], 2, "a plain number, not of %"),
     *((["diagnose", LOSSY, "--fail-on", limit], 2, said)
       for limit, said in (("loss>200%", "loss can never exceed 'loss>200%': use 100% at most"),
                           ("loss.c2s>100.5%", "100% at most"), (f"lag.p95>{MANY}ms", "a smaller number"),

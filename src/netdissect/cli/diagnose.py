@@ -79,11 +79,14 @@ def limit_of(
         near = "" if word in measures else did_you_mean(word, measures)
         near = near or f"; measures: {', '.join(measures)}"
         raise UsageError(f"--fail-on needs MEASURE>NUMBER, not {quoted(text)}{near}")
-    unit = found[4] or kind
+    unit = found[4] or ""
+    # `loss>0.05` could be a share or a percentage.
+    if kind and not unit:
+        raise UsageError(f"{found[1]} needs a unit, such as {quoted(text.strip() + kind)}")
     # ms and s can replace each other; a count has no unit.
     if (unit == "%") != (kind == "%") or (unit and not kind):
         expected = f"a number of {kind}" if kind else "a plain number"
-        raise UsageError(f"{found[1]} is {expected}, not of {unit or 'no unit'}")
+        raise UsageError(f"{found[1]} is {expected}, not of {unit}")
     value = float(found[3]) * _SCALE[unit]
     # Many digits make an infinite float.
     if isinf(value) or (unit == "%" and value > 1):
