@@ -20,6 +20,8 @@ HANDSHAKE = 12
 MESSAGES = 250
 GROWTH_OCTETS = 12_000_000
 """A third of what 60 connections more take if their units are kept."""
+MORE_OCTETS = 25_000_000
+"""Less than a second capture takes whose units are bounded as those of the first one alone."""
 BOUNDED = """
 import sys
 from netdissect.cli import main, request, timeline
@@ -35,12 +37,14 @@ main()
 """A command whose bounds are a hundredth of the usual ones."""
 
 
-def write_sessions(path: Path, connections: int, datagrams: int = 2) -> None:
+def write_sessions(
+    path: Path, connections: int, datagrams: int = 2, time_ns: int = 0
+) -> None:
     """Write connections whose clients send some datagrams of MESSAGES reliable messages each."""
     with open_capture(SESSION) as capture:
         head = list(Decapsulator().packets(capture))[:HANDSHAKE]
     with path.open("wb") as file:
-        writer, time_ns = PcapWriter(file, link_type=101), 0
+        writer = PcapWriter(file, link_type=101)
         for number in range(connections):
             client = bytes([10, 1, number >> 8, number & 255])
             rows = [(key == head[0][3], payload) for _, _, _, key, payload, _, _ in head]
@@ -95,6 +99,26 @@ def test_units_beyond_the_bounds_take_no_memory(words: list[str], tmp_path: Path
         write_sessions(path, connections)
         peaks.append(peak_octets([words[0], str(path), *words[1:]]))
     assert peaks[1] - peaks[0] < GROWTH_OCTETS, peaks
+
+
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="takes a system that measures its processes")
+def test_two_captures_take_little_more_than_one(tmp_path: Path) -> None:
+    fewer = """
+from netdissect.cli import main, timeline
+from netdissect.pipeline import holding, table
+from netdissect.track import recorder
+
+timeline.MAX_KEPT_ITEMS = table.MAX_ALL_OUTSTANDING = 60_000
+holding.MAX_HELD_OCTETS = 600_000
+recorder.MAX_PENDING = 2_000
+main()
+"""
+    paths = [tmp_path / "first.pcap", tmp_path / "second.pcap"]
+    for delay_ns, path in enumerate(paths):
+        write_sessions(path, 60, 4, delay_ns * 1_000_000)
+    one = peak_octets(["timeline", str(paths[0])], fewer)
+    both = peak_octets(["timeline", *map(str, paths)], fewer)
+    assert both - one < MORE_OCTETS, (one, both)
 
 
 @pytest.mark.skipif(not hasattr(os, "wait4"), reason="takes a system that measures its processes")

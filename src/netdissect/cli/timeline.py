@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import click
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 MAX_SORTED = 10_000
 """Maximum number of units that are sorted otherwise than by time."""
+_PAIR_SHARE: Final = 4
+"""Of two joined captures, this share of `MAX_KEPT_ITEMS` is kept: both need memory of their own."""
 
 _Item: TypeAlias = UnitRecord | ConnectionEvent
 _Again: TypeAlias = Callable[[], Iterator[_Item]]
@@ -187,7 +189,9 @@ def _print(session: Session, request: Request, shown: _Shown) -> None:
     if request.second is not None:
         with CapturePair(session, request.second, request.display_filter) as both:
             number = request.connection
-            lanes, lines = _twice(session, both.timeline(number), lambda: both.timeline(number))
+            once = both.timeline(number)
+            most = MAX_KEPT_ITEMS // _PAIR_SHARE
+            lanes, lines = _twice(session, once, lambda: both.timeline(number), most)
             reports = both.reports if number is None else both.reports.of({number})
             _show(request, reports, both.first_ns, lanes, shown.of(lines))
         return
@@ -197,7 +201,7 @@ def _print(session: Session, request: Request, shown: _Shown) -> None:
     if ahead is not None:
         units = _units_of(ahead)
     if units <= MAX_KEPT_ITEMS or not session.rereadable:
-        lanes, lines = _twice(session, once, again)
+        lanes, lines = _twice(session, once, again, MAX_KEPT_ITEMS)
         reports = session.reports
     elif session.other_connections_later:
         for _ in once:
@@ -214,10 +218,10 @@ def _units_of(reports: Reports) -> int:
 
 
 def _twice(
-    session: Session, once: Iterator[_Item], again: _Again
+    session: Session, once: Iterator[_Item], again: _Again, most: int
 ) -> tuple[Iterable[_Item], Iterable[_Item]]:
-    """Return the items for two passes over them: from memory if they are few."""
-    kept = list(islice(once, MAX_KEPT_ITEMS))
+    """Return the items for two passes over them: from memory if there are at most `most`."""
+    kept = list(islice(once, most))
     more = sum(1 for _ in once)  # to the end, because the reports are known only then
     if more and session.rereadable:
         kept.clear()

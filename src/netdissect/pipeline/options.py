@@ -90,7 +90,7 @@ class Options:
     lines: Lines | None = None
     """How to format reports, if only `Reports.lines` will be called; None = keep the reports."""
     together: int = 1
-    """Captures that are analysed at the same time; they share `table.MAX_ALL_OUTSTANDING`."""
+    """`table.MAX_ALL_OUTSTANDING` is divided by this if captures are analysed at the same time."""
     placing: bool = False
     """Whether only `Analysis.begins`, `near` and `repeated` are needed, and no reports."""
 
