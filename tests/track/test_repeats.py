@@ -276,6 +276,23 @@ def test_resends_that_a_stalled_network_lets_go_at_once(close) -> None:
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (33, 0)
 
 
+@pytest.mark.parametrize(("silent_ms", "made_by"), [(30, None), (60, False)])
+@pytest.mark.parametrize("bound", [0, 256])
+def test_a_silence_shorter_than_the_timer_releases_no_sure_resends(
+    silent_ms, made_by, bound, monkeypatch
+) -> None:
+    """Where little is sent, two copies that the network made often come after such a pause."""
+    monkeypatch.setattr(copymemory, "MAX_DOUBTFUL", bound)
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, initial_ms=50.0, guard_ms=20.0))
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
+    send(made, 1, 100)
+    for seq, at_ms in ((2, 100 + silent_ms), (3, 106 + silent_ms)):
+        send(made, seq, at_ms)
+        send(made, seq, at_ms + 3)
+    assert made.repeats.undecided + made.repeats.retransmissions == 2 - (not bound)
+    assert verdicts(made)[-1] is made_by
+
+
 def test_a_sender_that_sends_many_at_once_resends_nothing_at_once() -> None:
     made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=20.0))
     made.repeats.set_vantage(sender_near=False, receiver_near=True)

@@ -49,7 +49,7 @@ class EarlyCopy:
 
     __slots__ = (
         "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "made", "needs_ns",
-        "record", "released", "seq", "short_ns", "time_ns", "timed", "verdict",
+        "record", "released", "seq", "short_ns", "stalled", "time_ns", "timed", "verdict",
     )  # fmt: skip
 
     def __init__(self, gap_class: int, gap_ns: int, time_ns: int) -> None:
@@ -64,7 +64,11 @@ class EarlyCopy:
         expired before this copy.
         """
         self.released = False
-        """Whether a stalled network released it together with others."""
+        """Whether a stalled network may have released it together with others."""
+        self.stalled = False
+        """Whether that network was silent for as long as the sender's timer, so that the sender may
+        have made all of them.
+        """
         self.timed = True
         """Whether the sender's timer was known; if not, its gap tells nothing of network copies."""
         self.asked = False
@@ -131,6 +135,10 @@ class CopyMemory:
         self._burst_silence_ns: i64 = 0
         """How long the direction was silent before the burst."""
 
+    def stalled_for(self, timer_ns: int) -> bool:
+        """Return whether the silence before the burst was as long as the sender's timer."""
+        return self._burst_silence_ns >= timer_ns
+
     def repeats_in_datagram(self, seq: int, frame: int) -> bool:
         """Process a further copy; return whether its datagram has already carried one of the unit.
         No network puts anything into a datagram, so the sender made both.
@@ -163,6 +171,7 @@ class CopyMemory:
             alike = alike and other.asked == early.asked and other.behind == early.behind
             alike = alike and other.counted == early.counted and other.made is early.made
             alike = alike and (other.short_ns > 0) == (early.short_ns > 0)
+            alike = alike and other.stalled == early.stalled
             if alike and other.needs_ns == early.needs_ns and other.released == early.released:
                 other.count += 1
                 return False

@@ -277,6 +277,7 @@ class Repeats:
             self._copy_memory().note_need(early, context.far_delay_ns - gap_ns)
         if self._gap_class <= longest:
             early.released = self._released_together(time_ns)
+            early.stalled = self._copy_memory().stalled_for(context.far_delay_ns)
         early.timed = context.timer_known
         early.verdict = self._verdict_here(early)
         return early.verdict
@@ -341,7 +342,7 @@ class Repeats:
         if not memory.in_stall(time_ns, silence_ns, units, guard_ns):
             return False
         for early in memory.doubtful[memory.burst_start :]:
-            early.released = True
+            early.released, early.stalled = True, memory.stalled_for(self._context.far_delay_ns)
             self._judge_again(early)
         memory.burst_start = len(memory.doubtful)
         return True
@@ -382,7 +383,7 @@ class Repeats:
             return True if too_soon and not released else None
         alike = early.timed and 0 < gaps.shortest_ns <= early.gap_ns <= gaps.longest_ns
         if released:
-            return None if alike or apart else False
+            return False if early.stalled and not (alike or apart) else None
         held = early.needs_ns <= max(gaps.held_ns, context.findings.held_ns[context.direction])
         return True if alike or apart or (too_soon and not (gaps.doubted or held)) else None
 
@@ -390,9 +391,8 @@ class Repeats:
 
     def _note_resend_delay(self, seq: int, gap_ns: int) -> None:
         """Remember how much later than its sender's timer a retransmission came."""
-        context = self._context
+        context, guard_ns = self._context, self._context.guard_ns
         if context.far_guard_ns:
-            guard_ns = context.guard_ns
             # Copies in between may be lost, so that the gap may span several periods of the timer.
             delay_ns = (gap_ns + guard_ns) % (context.far_delay_ns or 1) - guard_ns
             self._copy_memory().remember_delay(context, seq, delay_ns)
