@@ -189,11 +189,12 @@ def advance(
     found: list[DatagramRecord | UnitRecord | ConnectionEvent] = []
     held, recorder = maker.held, maker.recorder
     for place in range(at, len(packets)):
+        packet = packets[place]
         if held.stopped:  # this packet was fed before
             held.stopped = False
         else:
             # Not `packet`, which does not show the observer datagrams of unknown protocols.
-            pipeline.feed(packets[place])
+            pipeline.feed(packet)
         now_ns = pipeline.now_ns
         if not recorder.blocked(now_ns):
             left = list(recorder.ready(now_ns))  # called in any case, to free these records
@@ -204,7 +205,7 @@ def advance(
             if held.stopped:
                 return place, found
         if not timeline:
-            held.prune(recorder, packets[place][1] + 1, now_ns)
+            held.prune(recorder, packet[1] + 1, now_ns)
         if found:
             return place + 1, found
     return len(packets), found

@@ -8,6 +8,7 @@ from typing import Final
 
 from netdissect.model.native import i64, read_i64_be
 from netdissect.model.packets import FlowKey, reverse_key
+from netdissect.model.policy import TimeoutRule
 from netdissect.pipeline.handlers import DatagramHandler, Flow, Name
 from netdissect.pipeline.spreading import QUIET_PLACES, spread, tcp_ends, udp_ends
 from netdissect.track.connection import Connection
@@ -351,11 +352,13 @@ def given_up(connection: Connection, time_ns: int, untimed_ns: int = NEVER) -> b
     """Return whether the idle timers of both sides had expired by a time; `untimed_ns` counts for a
     side that has none.
     """
-    for rule in connection.timeout_rules():
-        idle_ns = untimed_ns if rule is None else (rule.idle_ms + rule.check_ms) * _MS
-        if connection.last_ns + idle_ns > time_ns:
-            return False
-    return True
+    client, server = connection.timeout_rules()
+    idle_ns = max(_idle_ns(client, untimed_ns), _idle_ns(server, untimed_ns))
+    return connection.last_ns + idle_ns <= time_ns
+
+
+def _idle_ns(rule: TimeoutRule | None, untimed_ns: int) -> int:
+    return untimed_ns if rule is None else int((rule.idle_ms + rule.check_ms) * _MS)
 
 
 def _is_brief(connection: Connection) -> bool:

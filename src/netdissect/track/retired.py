@@ -166,7 +166,11 @@ class RetiredUnits:
 
 def count_transmissions(record: UnitRecord) -> int:
     """Return how often the unit of a record was sent, by its listed copies."""
-    return sum([copy.kind != "duplicate" for copy in record.copies])
+    sent = 0
+    for copy in record.copies:
+        if copy.kind != "duplicate":
+            sent += 1
+    return sent
 
 
 def _cell(value: int | None) -> i64:
