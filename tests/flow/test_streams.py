@@ -203,12 +203,15 @@ def test_a_gap_known_to_be_acknowledged_is_given_up_by_its_own_side_too():
     assert {p[0] for p in packets} == {PacketKind.TCP}
 
 
-def test_an_open_gap_is_marked_at_the_end_of_the_capture():
-    talk = Talk().shake().send(0, b"one", ack=0).send(10, b"two", ack=0).send(20, b"three", ack=0)
+@pytest.mark.parametrize("isn", [100, 2**32 - 6])
+def test_an_open_gap_is_marked_at_the_end_of_the_capture(isn):
+    talk = Talk(isn=isn).shake().send(0, b"one", ack=0).send(10, b"two", ack=0).send(20, b"three", ack=0)
     packets, _ = talk.run()
     assert stream_of(packets) == (b"onetwothree", [(3, 7), (13, 7)])
     assert packets[-1][0] is PacketKind.TCP_STREAM
     assert packets[-1][1] == 6
+    # The number of the first byte that was released, however close it is to the wrap.
+    assert packets[-1][5].seq == (isn + 1 + packets[-1][5].stream_start) % 2**32
 
 
 def test_octets_missing_before_the_fin_are_marked_at_the_end():
@@ -260,8 +263,9 @@ def test_a_syn_captured_late_keeps_the_connection():
     assert [p[5].mid_stream for p in packets] == [True, False, False]
 
 
-def test_a_repeated_syn_is_the_same_connection():
-    talk = Talk().send(-1, flags=SYN).send(-1, flags=SYN).shake().send(0, b"x", ack=0)
+@pytest.mark.parametrize("isn", [100, 2**32 - 1])
+def test_a_repeated_syn_is_the_same_connection(isn):
+    talk = Talk(isn=isn).send(-1, flags=SYN).send(-1, flags=SYN).shake().send(0, b"x", ack=0)
     packets, stats = talk.run()
     assert {p[5].connection for p in packets} == {1}
     assert stats.tcp_connections == 1
