@@ -21,3 +21,19 @@ def test_what_cannot_be_told_is_not_weighed_at_length() -> None:
         assert all(found.doubtful_sent)
         assert all(found.doubtful_arrived)
     assert process_time() - began < 3.0
+
+
+def test_a_delay_somewhat_longer_than_the_longest_of_the_sample_leaves_a_doubt() -> None:
+    """Two equal datagrams, the first of which was held back: which of them came first?"""
+    usual = [(10 * MS + each * MS // 50) for each in range(500)]
+    held = [each * 2 * MS for each in range(30, 36)]
+    lags = Delays([], 10_000 * MS, 1)
+    priors = Priors(Delays(usual + held, 10_000 * MS), lags, 0.01, 1e-3, 1e-3, 0.5, MS)
+    for longer_ms in (1, 3, 6):
+        found = weigh([0, 61 * MS], [(69 + longer_ms) * MS, (72 + longer_ms) * MS], priors)
+        assert all(found.doubtful_sent)
+        assert all(found.doubtful_arrived)
+    # Far beyond it there is none.
+    found = weigh([0, 200 * MS], [15 * MS, 212 * MS], priors)
+    assert found.sender == (0, 1)
+    assert not any(found.doubtful_sent)

@@ -48,12 +48,17 @@ class Delays:
     Args:
         known: delays of unambiguous datagrams, ns.
         longest_ns: longer delays do not occur.
-        usual_ns: of the delays never observed, half are below this.
+        usual_ns: of the delays never observed, half are below this. None: up to a tenth above the
+            longest known one, as the longest of a sample is seldom the longest of all.
 
     """
 
-    def __init__(self, known: Sequence[int], longest_ns: int, usual_ns: int = 1) -> None:
+    def __init__(
+        self, known: Sequence[int], longest_ns: int, usual_ns: int | None = None
+    ) -> None:
         self.known = sorted(known)
+        if usual_ns is None:
+            usual_ns = 11 * max(known, default=0) // 10
         self._known = vec[i64](self.known)
         size = len(self.known)
         spread = self.known[size * 3 // 4] - self.known[size // 4] if size else 0
