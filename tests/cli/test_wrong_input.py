@@ -180,7 +180,7 @@ FILTERS: dict[str, str] = {
     "msg.type > 5": 'msg.type is a text, and this is a number; write "5"',
     "msg.seq in {5..1}": "the range runs backwards",
     "ip.addr in {10.0.0.9..10.0.0.1}": "the range runs backwards",
-    "ip.src in {10.0.0.9..::1}": "the range runs backwards, or mixes IPv4 and IPv6",
+    "ip.src in {10.0.0.9..::1}": "the range mixes IPv4 and IPv6",
     "frame.number == 1_0": "frame.number is a number, and this is none",
     "frame.number == ٣": "frame.number is a number, and this is none",
     "protocol == riptid": "protocol is never 'riptid'; did you mean 'riptide'",

@@ -317,11 +317,13 @@ class _Compiler:
                 self.check_value(test, literal)
             if isinstance(item, tuple):
                 number, text = _number(item[0]), item[0].text
-                first = text if number is None and _address(text) is not None else number
+                low, high = _address(text), _address(item[1].text)
+                first = text if number is None and low is not None else number
                 checks.append(_range(item[0], item[1]))
                 if first is not None and not checks[-1](first):
-                    reason = "the range runs backwards, or mixes IPv4 and IPv6"
-                    raise self.fault(reason, item[0].span)
+                    mixed = low is not None and high is not None and low.version != high.version
+                    how = "mixes IPv4 and IPv6" if mixed else "runs backwards"
+                    raise self.fault(f"the range {how}", item[0].span)
             elif isinstance(item, Literal):
                 checks.append(_equal(item))
         return lambda value: any(check(value) for check in checks)
