@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
+from heapq import merge
 from typing import Final, NamedTuple
 from zlib import crc32
 
@@ -28,6 +29,7 @@ _PRESENT: Final = (1, 2)
 _LOSSLESS: Final = (4, 8)
 """Flags by direction: packets of it were captured; it lost almost nothing."""
 
+Columns = tuple["array[int]", ...]
 State = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
 """Everything that the connections of one process show, to be sent to another."""
 
@@ -63,14 +65,16 @@ _FLAGS: Final = 4
 _NUMBER: Final = 5
 _SILENCE: Final = 4
 """Integers per silence."""
+_BLOCK: Final = 8192
+"""Rows that are sorted as objects."""
 
 
 class Neighbours:
     """All connections, by route and by server: a few integers each, as there may be very many."""
 
     __slots__ = (
-        "_began", "_by_frame", "_frames", "_indexed", "_of_route", "_of_server", "_routes", "_rows",
-        "_servers", "_silences",
+        "_began", "_frames", "_of_frame", "_of_route", "_of_server", "_routes", "_rows", "_servers",
+        "_silences",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -92,9 +96,8 @@ class Neighbours:
         """Server of each row in that order."""
         self._silences = array("q")
         """Per silence: first frame of its connection, direction, from, to (0: to the end), ns."""
-        self._by_frame: dict[int, list[tuple[int, int, int]]] = {}
-        self._indexed = 0
-        """Length of `_silences` when `_by_frame` was built."""
+        self._of_frame: Columns = (array("q"),) * _SILENCE
+        """The same in columns, in order of frame, built on demand."""
 
     def add(self, report: ConnectionReport) -> None:
         """Remember a connection."""
@@ -189,9 +192,7 @@ class Neighbours:
         None if there is none.
         """
         if len(self._of_route) != len(self._routes):
-            pairs = sorted(zip(self._routes, self._frames, strict=True))
-            self._of_route = array("q", [each for each, _ in pairs])
-            self._began = array("q", [frame for _, frame in pairs])
+            self._of_route, self._began = _sorted((self._routes, self._frames))
         end = bisect_right(self._of_route, route)
         at = bisect_right(self._began, after, bisect_left(self._of_route, route), end)
         if at == end:
@@ -203,11 +204,11 @@ class Neighbours:
         """Return the indices of the rows of a server's first connections."""
         rows, order, servers = self._rows, self._of_server, self._servers
         if len(order) * _STRIDE != len(rows):
-            places = sorted(
-                range(0, len(rows), _STRIDE), key=lambda at: (rows[at], rows[at + _FRAME])
-            )
-            order = self._of_server = array("q", places)
-            servers = self._servers = array("q", [rows[at] for at in places])
+            places = array("q", range(0, len(rows), _STRIDE))
+            theirs = array("q", (rows[at] for at in places))
+            frames = array("q", (rows[at + _FRAME] for at in places))
+            servers, _, order = _sorted((theirs, frames, places))
+            self._servers, self._of_server = servers, order
         start = bisect_left(servers, server)
         end = bisect_right(servers, server, start, min(start + MAX_NEIGHBOURS, len(servers)))
         return list(order[start:end])
@@ -238,8 +239,10 @@ class Neighbours:
             return False
         if rows[place + _FIRST_NS] > start_ns or rows[place + _LAST_NS] < end_ns:
             return False
-        for side, from_ns, to_ns in self._silences_of().get(rows[place + _FRAME], ()):
-            if side == way and from_ns < end_ns and (not to_ns or to_ns > start_ns):
+        frames, sides, begins, ends = self._silences_in_order()
+        frame = rows[place + _FRAME]
+        for at in range(bisect_left(frames, frame), bisect_right(frames, frame)):
+            if sides[at] == way and begins[at] < end_ns and (not ends[at] or ends[at] > start_ns):
                 return False
         return True
 
@@ -252,16 +255,27 @@ class Neighbours:
         common_ns = last_ns - max(rows[place + _FIRST_NS], about.first_ns)
         return 2 * common_ns > about.last_ns - about.first_ns
 
-    def _silences_of(self) -> dict[int, list[tuple[int, int, int]]]:
-        """Return first frame of a connection -> (direction, from, to) of its silences."""
+    def _silences_in_order(self) -> Columns:
+        """Return (first frame of the connection, direction, from, to) of all silences."""
         silences = self._silences
-        if self._indexed != len(silences):
-            self._indexed = len(silences)
-            self._by_frame = {}
-            for at in range(0, len(silences), _SILENCE):
-                frame, side, from_ns, to_ns = silences[at : at + _SILENCE]
-                self._by_frame.setdefault(frame, []).append((side, from_ns, to_ns))
-        return self._by_frame
+        if len(self._of_frame[0]) * _SILENCE != len(silences):
+            self._of_frame = _sorted(tuple(silences[at::_SILENCE] for at in range(_SILENCE)))
+        return self._of_frame
+
+
+def _sorted(columns: Columns) -> Columns:
+    """Return columns with their rows in order. As objects, half a million of rows would take 70 MB,
+    so they are sorted in blocks, which are then merged.
+    """
+    blocks = []
+    for start in range(0, len(columns[0]), _BLOCK):
+        rows = sorted(zip(*(column[start : start + _BLOCK] for column in columns), strict=True))
+        blocks.append(tuple(array("q", column) for column in zip(*rows, strict=True)))
+    found = tuple(array("q") for _ in columns)
+    for row in merge(*(zip(*block, strict=True) for block in blocks)):
+        for column, value in zip(found, row, strict=True):
+            column.append(value)
+    return found
 
 
 def _route(report: ConnectionReport) -> int:

@@ -204,6 +204,10 @@ class Store:
         _, _, near, *_ = pickle.load(stream)  # noqa: S301 - a process of our own
         self.neighbours.extend(near, numbers)
 
+    def forget_neighbours(self) -> None:
+        """Free what connections show about others, which reports no longer say from now on."""
+        self.neighbours = Neighbours()
+
     def close(self) -> None:
         """Drop all reports and free their file."""
         self._file.close()

@@ -375,7 +375,9 @@ def _rows_of_share(work: _Task, index: int) -> _Result:
             if other != index:
                 with work.reports(other).open("rb") as theirs:
                     reports.store.learn(theirs, of_others)
+        merged.numbers.clear()  # as long as the capture, like the neighbours
         partitions = connection_rows(reports, staged)
+        reports.store.forget_neighbours()
         findings(_listed(work, index, numbers), staged, partitions)
         staged.end_files()
         free_memory()
