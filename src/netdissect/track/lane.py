@@ -308,11 +308,12 @@ class Lane:
 
     def timing(self, event: Event, frame: i64) -> None:
         """Add a time that the sender states (`Ev.TIMING`)."""
-        name, value_ms = event[1], event[2]
+        name = event[1]
+        value_ms: float = event[2]
         if len(event) > _TIMING_ITEMS:
             space = self.spaces[event[3]]
             if isinstance(space, StridedSpace):
-                space.clocked(event[4], value_ms, frame)
+                space.clocked(event[4], int(value_ms), frame)
         kept = self.timings.get(name)
         if kept is None:
             if len(self.timings) >= MAX_COUNTERS:
