@@ -130,6 +130,16 @@ def test_a_ladder_keeps_no_messages(tmp_path: Path) -> None:
     assert peaks[1] - peaks[0] < GROWTH_OCTETS, peaks
 
 
+@pytest.mark.skipif(not hasattr(os, "wait4"), reason="takes a system that measures its processes")
+def test_a_report_remembers_few_datagrams_of_many_units(tmp_path: Path) -> None:
+    few = "from netdissect.pipeline import scenes; scenes.MAX_RECENT_OCTETS = 2_000_000\n" + BOUNDED
+    peaks = []
+    for datagrams in (160, 480):
+        path = vital_chunks(tmp_path / f"{datagrams}.pcap", datagrams, 250)
+        peaks.append(peak_octets(["report", str(path), "-o", "-"], few))
+    assert peaks[1] - peaks[0] < 4 * GROWTH_OCTETS, peaks
+
+
 @pytest.mark.parametrize("other", [[], ["other.pcap"]])
 def test_a_ladder_says_what_it_does_not_draw(other: list[str], tmp_path: Path) -> None:
     write_sessions(tmp_path / "in.pcap", 1, 30)

@@ -20,8 +20,8 @@ from netdissect.track.recorder import HOLD_NS, LINGER_NS, Recorder
 MAX_HELD_RECORDS = 16_384
 """Datagrams that may wait. Beyond that, the oldest leaves with what is known about it."""
 MAX_HELD_OCTETS = 64 * 1024 * 1024
-"""Memory of the waiting datagrams: their payloads and the estimates below. Beyond that, the oldest
-leaves with what is known about it. One datagram can have hundreds of units.
+"""Memory of the waiting datagrams, as `Datagram.weigh` estimates it. Beyond that, the oldest leaves
+with what is known about it. One datagram can have hundreds of units.
 """
 MAX_LINGERING: Final = 2048
 """Waiting datagrams up to which a message over TCP waits for retransmissions of what has been
@@ -30,12 +30,6 @@ releases together with it.
 """
 _MOST_AT_ONCE: Final = 32
 """Datagrams emitted at once: thousands may have waited for one, with hundreds of messages each."""
-_RECORD_OCTETS: Final = 600
-"""Estimated memory of a datagram without its bytes, events and units."""
-_EVENT_OCTETS: Final = 250
-"""Estimated memory of an event."""
-_UNIT_OCTETS: Final = 1000
-"""Estimated memory of a unit with its copies."""
 
 
 class DatagramQueue:
@@ -70,11 +64,7 @@ class DatagramQueue:
 
     def add(self, item: Datagram) -> None:
         """Add one datagram."""
-        item.octets = (
-            _RECORD_OCTETS + 2 * len(item.payload)
-            + _EVENT_OCTETS * item.listed + _UNIT_OCTETS * len(item.touched)
-        )  # fmt: skip
-        self._octets += item.octets
+        self._octets += item.weigh()
         frame = item.frame
         if frame >= self._newest:
             self._newest = frame

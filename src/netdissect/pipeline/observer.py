@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from netdissect.model.annotations import Severity
 from netdissect.model.claims import Hints
@@ -13,6 +13,13 @@ from netdissect.model.reports import Copy, UnitRecord
 from netdissect.protocols.base import Fault
 from netdissect.protocols.base import Protocol as GameProtocol
 from netdissect.track.connection import Connection
+
+_RECORD_OCTETS: Final = 600
+"""Estimated memory of a datagram without its bytes, events and units."""
+_EVENT_OCTETS: Final = 250
+"""Estimated memory of an event."""
+_UNIT_OCTETS: Final = 1000
+"""Estimated memory of a unit with its copies."""
 
 
 class Datagram:
@@ -46,7 +53,7 @@ class Datagram:
         """The copies of units in it."""
         self.findings: tuple[Finding, ...] = ()
         self.octets = 0
-        """Estimated memory, including that of its units."""
+        """What `weigh` has returned."""
         self.faults: tuple[Fault, ...] = ()
         """Faults that the framer of a stream has found in the message."""
         self.stream: tuple[FlowKey, int, int] | None = None
@@ -70,6 +77,14 @@ class Datagram:
     @events.setter
     def events(self, events: list[Event]) -> None:
         self._events = events
+
+    def weigh(self) -> int:
+        """Return its estimated memory in bytes, including that of its units."""
+        self.octets = (
+            _RECORD_OCTETS + 2 * len(self.payload)
+            + _EVENT_OCTETS * self.listed + _UNIT_OCTETS * len(self.touched)
+        )  # fmt: skip
+        return self.octets
 
     def release_events(self) -> None:
         """Free the memory of the events while the datagram waits, if a scan can restore them."""

@@ -16,6 +16,8 @@ from netdissect.pipeline.records import Records
 
 MAX_RECENT = 32_768
 """Datagrams of all connections that are remembered."""
+MAX_RECENT_OCTETS = 64 * 1024 * 1024
+"""Memory of these datagrams, as `Datagram.weigh` estimates it: one can have hundreds of units."""
 MAX_SCENE = 40
 """Datagrams in one scene."""
 MAX_DISORDER = 1024
@@ -66,7 +68,9 @@ class Scenes(Records):
         super().__init__(schemas=schemas, strict=strict, **more)
         self._told = told
         self._remember = remember
-        self._recent: deque[Datagram] = deque(maxlen=MAX_RECENT)
+        self._recent: deque[Datagram] = deque()
+        self._octets = 0
+        """Estimated memory of the datagrams in `_recent`."""
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
         """Ignore a finding: findings are reported elsewhere."""
@@ -80,6 +84,9 @@ class Scenes(Records):
             item.follows = self._follows(item)
             item.release_events()
             self._recent.append(item)
+            self._octets += item.weigh()
+            while len(self._recent) > MAX_RECENT or self._octets > MAX_RECENT_OCTETS:
+                self._octets -= self._recent.popleft().octets
 
     def other(self, packet: Packet) -> None:
         """Ignore a datagram of an unknown protocol."""
