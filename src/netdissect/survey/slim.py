@@ -54,7 +54,7 @@ def need_new_process() -> None:
         worker: Any = get_worker()
     except ValueError:  # this is no worker
         return
-    if not worker.lifetime_restart:
+    if not (worker.lifetime_restart and worker.nanny):
         return
     if _used.is_set():
         worker.loop.add_callback(_replace, worker)
