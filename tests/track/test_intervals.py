@@ -195,6 +195,22 @@ def test_what_two_have_counted_is_the_sum_of_both() -> None:
     assert any(row.rtt_ms for row in whole.rows())
 
 
+def test_sums_of_many_keep_no_more_round_trips_than_one() -> None:
+    whole, total = Intervals(S), Intervals(S)
+    whole.start_ns = total.start_ns = samples.START
+    for share in range(8):
+        part = Intervals(S)
+        part.start_ns = samples.START
+        for at in range(intervals.MAX_SAMPLES // 2):
+            number = 1 + share + 8 * at
+            unit = samples.unit(rtt_ms=float(number), copies=[Copy(number, samples.START, "original")])
+            part.tell(unit)
+            whole.tell(unit)
+        total.add(part.sums())
+    assert len(total.sums()[1][0, 0][0]) <= 2 * intervals.MAX_SAMPLES
+    assert total.rows() == whole.rows()
+
+
 def test_units_without_copies_are_passed_over() -> None:
     table = Intervals(S)
     table.tell(samples.unit(copies=[]))

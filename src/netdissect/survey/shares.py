@@ -414,15 +414,17 @@ def _finish(work: _Task | Outcome, _merging: None, _writing: Sequence[None]) -> 
     found = merged.found
     dataset = Dataset(plan.dataset)
     spans = Spans(plan.span_ns, found.info.first_time_ns, Reports())
-    results: list[_Result] = [_loaded(work.rows(index)) for index in range(work.count + 1)]
-    for each in results:
-        for protocol, sums in each.sums.items():
-            spans.table(protocol).add(sums)
+    drafts: list[Drafts] = []
+    connections = 0
     with Staged(dataset, work.file.key, folder=work.folder) as staged:
-        staged.beyond_days = sum(each.beyond_days for each in results)
+        for index in range(work.count + 1):  # one by one: each holds many round trips
+            result: _Result = _loaded(work.rows(index))
+            for protocol, sums in result.sums.items():
+                spans.table(protocol).add(sums)
+            drafts.append(result.drafts)
+            connections += result.connections
+            staged.beyond_days += result.beyond_days
         findings(found.anomalies, staged, Partitions())
-        connections = sum(each.connections for each in results)
-        drafts = [each.drafts for each in results]
         outcome = conclude(work.source, work.file, found, spans, staged, connections, drafts)
     dataset.failure_file(work.source.name).unlink(missing_ok=True)
     work.copy.unlink(missing_ok=True)

@@ -536,6 +536,8 @@ class Intervals:
             mine_frames, mine_times = self._samples(key)
             mine_frames.extend(frames)
             mine_times.extend(times)
+            if len(mine_frames) > 2 * self._most:
+                first_of(mine_frames, mine_times, self._most)
 
     def _end(self) -> None:
         """Count everything that still waits."""
