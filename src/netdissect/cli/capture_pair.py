@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from netdissect.model.joined import Flight
     from netdissect.pipeline.reports import Reports
 
-_UNITS_SHARE: Final = 4
-"""Each capture may have this share of the outstanding units that one alone may have: there are two,
-and what shows both holds the records of these units as well.
+PAIR_SHARE: Final = 4
+"""Bounds on units are divided by this: there are two captures, and what shows both holds records of
+its own.
 """
 NO_STDIN = "captures are read more than once: name files instead of `-`"
 
@@ -43,7 +43,7 @@ class CapturePair(Closing):
             raise UsageError("-Y works on one capture: leave out the filter or the second capture")
         self.session = session
         self.second = second
-        self._choices = replace(session.choices, together=_UNITS_SHARE)
+        self._choices = replace(session.choices, together=PAIR_SHARE)
         options = self._choices.options()
         self.joined = join(session.file, second, options=options)
         session.joined = self.joined.report.captures

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from netdissect.cli import options
-from netdissect.cli.capture_pair import CapturePair
+from netdissect.cli.capture_pair import PAIR_SHARE, CapturePair
 from netdissect.cli.output import one_view, print_json
 from netdissect.cli.request import MAX_KEPT_ITEMS, Request, Selection
 from netdissect.cli.session import Session
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 MAX_SORTED = 10_000
 """Maximum number of units that are sorted otherwise than by time."""
-_PAIR_SHARE: Final = 4
-"""Of two joined captures, this share of `MAX_KEPT_ITEMS` is kept: both need memory of their own."""
 
 _Item: TypeAlias = UnitRecord | ConnectionEvent
 _Again: TypeAlias = Callable[[], Iterator[_Item]]
@@ -190,7 +188,7 @@ def _print(session: Session, request: Request, shown: _Shown) -> None:
         with CapturePair(session, request.second, request.display_filter) as both:
             number = request.connection
             once = both.timeline(number)
-            most = MAX_KEPT_ITEMS // _PAIR_SHARE
+            most = MAX_KEPT_ITEMS // PAIR_SHARE
             lanes, lines = _twice(session, once, lambda: both.timeline(number), most)
             reports = both.reports if number is None else both.reports.of({number})
             _show(request, reports, both.first_ns, lanes, shown.of(lines))

@@ -183,7 +183,7 @@ def advance(
         if held.stopped:  # this packet was fed before
             held.stopped = False
         else:
-            # Not `packet`, which does not show the observer datagrams of unknown protocols.
+            # `pipeline.packet` would not show the observer datagrams of unknown protocols.
             pipeline.feed(packet)
         now_ns = pipeline.now_ns
         if not recorder.blocked(now_ns):

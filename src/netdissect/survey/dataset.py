@@ -32,6 +32,7 @@ from netdissect.model.closing import Closing
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.files import read_text
 from netdissect.model.survey import Outcome
+from netdissect.survey.sources import last_file
 from netdissect.survey.tables import PARTITIONED, SCHEMA, TABLES, arrow_schema, row_of
 
 MAX_DAYS = 16
@@ -185,8 +186,7 @@ class Dataset:
                 continue
             others = set(own or [key]).difference(parts[whole])
             path = rows[key]["path"]
-            newest = path.rpartition(" ... ")[2]
-            if not others or (others == {own[-1]} and newest in rotated[whole]):
+            if not others or (others == {own[-1]} and last_file(path) in rotated[whole]):
                 self.row_file(key).unlink()
                 included[key] = path
         if included:

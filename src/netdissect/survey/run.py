@@ -27,7 +27,7 @@ from netdissect.model.survey import Outcome
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.shares import shares_for, split
 from netdissect.survey.slim import do_without_pandas
-from netdissect.survey.sources import Source, is_remote
+from netdissect.survey.sources import Source, is_remote, last_file
 from netdissect.survey.work import Plan, survey_many, survey_one
 from netdissect.system import sandbox
 from netdissect.system.interrupt import Interrupted, at_once, undisturbed
@@ -273,7 +273,7 @@ def _replaced(
     """
     found = {each.path: each.capture for each in done if each.status != "failed" and each.capture}
     rotated = {
-        found[each.name]: [part.name.rpartition("/")[2] for part in each.parts]
+        found[each.name]: [last_file(part.name) for part in each.parts]
         for each in sources
         if each.parts and each.name in found
     }

@@ -27,6 +27,8 @@ _CAPTURE = re.compile(
     rf"\.(pcap|pcapng|cap|dmp|ntar)\d*({_COMPRESSED.pattern[:-2]})?\Z", re.IGNORECASE
 )
 """Endings of the names of captures, including those that tcpdump numbers."""
+_TO = " ... "
+"""Between the first and the last file in the name of a rotated capture."""
 _ROTATION = re.compile(
     r"_\d{5,}(?=_\d{14})"  # the number that dumpcap gives, before its time
     r"|(?<!\d)20\d\d-?(?:0[1-9]|1[0-2])-?[0-3]\d"
@@ -109,11 +111,16 @@ def join_rotated(sources: Iterable[Source]) -> list[Source]:
         for start in range(0, len(group), MAX_ROTATED):
             parts = tuple(group[start : start + MAX_ROTATED])
             octets = sum(part.octets for part in parts)
-            name = f"{parts[0].name} ... {parts[-1].name.rpartition('/')[2]}"
+            name = f"{parts[0].name}{_TO}{last_file(parts[-1].name)}"
             found.append(
                 Source(name, name, octets=octets, parts=parts) if len(parts) > 1 else parts[0]
             )
     return found
+
+
+def last_file(name: str) -> str:
+    """Return the name of a source's only or last file, without its folder."""
+    return name.rpartition(_TO)[2].rpartition("/")[2]
 
 
 def _by_number(source: Source) -> list[str | int]:

@@ -533,11 +533,10 @@ class Intervals:
             for name in COUNTS:
                 setattr(mine, name, getattr(mine, name) + getattr(row, name))
         for key, (frames, times) in rtts.items():
-            mine_frames, mine_times = self._samples(key)
-            mine_frames.extend(frames)
-            mine_times.extend(times)
-            if len(mine_frames) > 2 * self._most:
-                first_of(mine_frames, mine_times, self._most)
+            self._select(self._rows[key])
+            self._frames.extend(frames)
+            self._times.extend(times)
+            self._trim()
 
     def _end(self) -> None:
         """Count everything that still waits."""
