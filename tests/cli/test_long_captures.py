@@ -80,6 +80,18 @@ def test_a_part_around_a_frame_or_a_moment_is_written(tmp_path: Path) -> None:
     assert 4 * 10**9 <= min(times) - FIRST_NS < max(times) - FIRST_NS <= 4.5 * 10**9
 
 
+@pytest.mark.parametrize(
+    "part", ["--frames=1-9,99999", "--from=1m", "--around=1m", "--around=#99999", "--connection=99"]
+)
+def test_a_part_that_is_refused_leaves_no_file(part: str, tmp_path: Path) -> None:
+    run("slice", LOSSY, part, "-w", str(tmp_path / "part.pcap"), code=2)
+    assert not list(tmp_path.iterdir())
+    there = tmp_path / "there.pcap"
+    there.touch()
+    run("slice", LOSSY, part, "-w", str(there), code=2)
+    assert there.exists()
+
+
 def waits(unit: dict[str, Any]) -> int:
     return (unit["acked_time_ns"] or 0) - unit["copies"][0]["time_ns"]
 

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
@@ -167,6 +167,19 @@ def refuse_input_as_output(target: str, sources: Sequence[str | None]) -> None:
         if source is not None and there is not None and there == _status(source, 0):
             name = "standard output" if target == "-" else target
             raise UsageError(f"{name} is also an input: write to another file")
+
+
+@contextmanager
+def removed_if_refused(target: str) -> Iterator[None]:
+    """Remove the file that the block creates, if the block then refuses what was requested."""
+    existed = target == "-" or os.path.lexists(target)
+    try:
+        yield
+    except UsageError:
+        if not existed:
+            with suppress(OSError):
+                os.unlink(target)  # noqa: PTH108 - as given
+        raise
 
 
 def _status(path: str, standard: int) -> tuple[int, int] | None:

@@ -7,7 +7,13 @@ from collections.abc import Callable, Iterator
 import click
 
 from netdissect.cli import options
-from netdissect.cli.output import Look, refuse_input_as_output, summarise, write_option
+from netdissect.cli.output import (
+    Look,
+    refuse_input_as_output,
+    removed_if_refused,
+    summarise,
+    write_option,
+)
 from netdissect.cli.request import Match
 from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import check_in_capture, check_order, no_such_connection
@@ -79,16 +85,17 @@ def command(
             and (chosen is None or chosen(block.frame))
         )
 
-    with BlockReader(file) as reader:
+    with BlockReader(file) as reader, removed_if_refused(target):
         read, written = slice_capture(reader, target, wanted)
-    if not reader.damage:
-        last = max((first for first, _ in ranges), default=0)
-        check_in_capture("--frames", last, read, in_frames=True)
-        if around is not None and by_frame:
-            check_in_capture("--around", int(around[1:]), read, in_frames=True)
-        elif times_ns:
-            option, first = ("--from", since) if around is None else ("--around", low)
-            check_in_capture(option, first, times_ns[1], in_frames=False)
+        # The length of a capture is known only once it is read.
+        if not reader.damage:
+            last = max((first for first, _ in ranges), default=0)
+            check_in_capture("--frames", last, read, in_frames=True)
+            if around is not None and by_frame:
+                check_in_capture("--around", int(around[1:]), read, in_frames=True)
+            elif times_ns:
+                option, first = ("--from", since) if around is None else ("--around", low)
+                check_in_capture(option, first, times_ns[1], in_frames=False)
     text = f"{written:,} of {read:,} frames written to {target}"
     return summarise(text, [reader], faults, quiet=look.quiet)
 
