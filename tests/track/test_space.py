@@ -362,3 +362,24 @@ def test_numbers_that_were_only_overtaken_are_no_burst_of_losses(rules: dict[str
     for at, number in enumerate((1, 8, 3, 4, 5, 6, 7, 20)):
         send(made, number, at)
     assert [burst.count for burst in finish(made).bursts] == [1, 11]
+
+
+@pytest.mark.parametrize(
+    ("ack", "again_ms", "answered_ms", "passed"),
+    [
+        (AckRule.EXACT, 200, 5, 5),  # the first copy, or its answer, was lost
+        (AckRule.EXACT, 200, 60, 0),  # no quick answer: it may be that to the first copy
+        (AckRule.EXACT, 90, 5, 0),  # a busy program
+        (AckRule.CUMULATIVE, 200, 5, 0),  # it may have waited for an earlier unit
+    ],
+)
+def test_units_that_only_a_later_copy_brings_to_their_receiver_are_counted(
+    ack: AckRule, again_ms: int, answered_ms: int, passed: int
+) -> None:
+    made, _ = space(ack=ack)
+    for number in range(10):  # two of them within a second
+        at = 1000 + 700 * number
+        send(made, number, at)
+        send(made, number, at + again_ms)
+        made.ack(number, 0, at, (at + again_ms + answered_ms) * MS)
+    assert made.ack_stats.passed == passed

@@ -8,10 +8,12 @@ from netdissect.track.vantage import Evidence, Vantage
 MS = 1_000_000
 
 
-def evidence(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50, usual_ms=None):
+def evidence(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50, usual_ms=None, passed=0):
     quickest_ns = ABSENT if quickest_ms is None else int(quickest_ms * MS)
     usual_ns = ABSENT if usual_ms is None else usual_ms * MS
-    return Evidence(quickest_ns, answers, disorder, held_ms * MS, slow_ms * MS, usual_ns)
+    return Evidence(
+        quickest_ns, answers, disorder, held_ms * MS, slow_ms * MS, usual_ns, passed=passed
+    )
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,14 @@ def evidence(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50, usual_m
         (evidence(39, 74), evidence(65, 75), "unknown", (None, False)),
         (evidence(0.3, usual_ms=47), evidence(0.1, usual_ms=1), "server", (False, True)),
         (evidence(0.3, usual_ms=7), evidence(0.1, usual_ms=1), "unknown", (True, True)),
+        # A path that loses datagrams lies between, however quick it is.
+        (evidence(0.3, passed=4), evidence(40), "unknown", (None, False)),
+        (evidence(0.3, passed=3), evidence(40), "client", (True, False)),
+        (evidence(0.1), evidence(0.1, passed=4), "unknown", (None, None)),
+        # No busy program keeps the few answers of a near side waiting that long.
+        (evidence(102, answers=4), evidence(None, 0, disorder=15), "unknown", (None, False)),
+        # Slow ticks next to the capture do not change the order.
+        (evidence(8.6, disorder=3), evidence(19, disorder=51), "unknown", (None, False)),
     ],
 )
 def test_conclusions(client, server, word, near) -> None:
@@ -84,3 +94,9 @@ def test_a_program_that_answers_once_a_tick_is_not_far_where_frames_are_missing(
     made = Vantage((25.0, 21.0))
     made.update(evidence(0.1, answers=300, usual_ms=usual_ms), evidence(0.1))
     assert made.word == word
+
+
+def test_the_basis_tells_of_units_that_a_near_side_answered_only_again() -> None:
+    made = Vantage()
+    made.update(evidence(0.3, passed=4), evidence(40))
+    assert "4 units on the way to the client were answered only when sent again" in made.basis

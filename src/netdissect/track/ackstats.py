@@ -8,16 +8,22 @@ from collections.abc import Callable
 from typing import Final
 
 from netdissect.model.native import i64
-from netdissect.model.policy import QualityRule
+from netdissect.model.policy import AckRule, QualityRule
 from netdissect.track.context import SpaceContext
 from netdissect.track.feedback import Quality
 from netdissect.track.lateness import Lateness
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.unit import Unit
-from netdissect.track.vantage import MIN_ANSWERS, NEAR_NS
+from netdissect.track.vantage import MIN_ANSWERS, MIN_PASSED, NEAR_NS
 
 SETTLED_NS: Final = 1 << 62
 """A time in ns later than any other: no acknowledgement can come any more."""
+PASSED_NS: Final = 100_000_000
+"""A copy that is answered although one that came this long before it was not, in ns, shows that the
+earlier one, or its answer, was lost: programs seldom wait that long.
+"""
+PASSED_RATIO: Final = 4
+"""The copy is answered in less than 1/4 of that time."""
 PAUSE_NS: Final = 1_000_000_000
 """A shorter gap between two datagrams is not a pause: programs and networks hesitate that long in
 normal operation.
@@ -28,8 +34,8 @@ class AckStats:
     """Counts the settled units of one space, and measures their round trips."""
 
     __slots__ = (
-        "_context", "acked", "lateness", "loss_quality", "newest_ns", "on_answer", "rtt",
-        "try_quality", "unacked",
+        "_context", "_passed_ns", "acked", "lateness", "loss_quality", "newest_ns", "on_answer",
+        "passed", "rtt", "try_quality", "unacked",
     )  # fmt: skip
 
     def __init__(self, context: SpaceContext) -> None:
@@ -40,6 +46,12 @@ class AckStats:
         self.rtt = RttReservoir()
         self.lateness: Lateness | None = None
         """Delays caused by retransmissions; None before the first acknowledged retransmission."""
+        self.passed: i64 = 0
+        """How often only a later copy was answered, and that quickly; at most once in `PAUSE_NS`,
+        as a busy program leaves many units unanswered at a time.
+        """
+        self._passed_ns: i64 = 0
+        """When it was counted last."""
         self.newest_ns: i64 = 0
         """When the acknowledged unit that was sent last was sent."""
         self.on_answer: Callable[[int, int, int, int, int], None] | None = None
@@ -85,8 +97,10 @@ class AckStats:
         # An answer within `NEAR_NS` proves the vantage already; quicker ones add nothing.
         return sample_ns < lowest > NEAR_NS or rtt.samples <= MIN_ANSWERS
 
-    def add_resent(self, seq: int, unit: Unit, copies: int, time_ns: i64) -> None:
-        """Add an acknowledged unit that was sent more than once, which gives no round trip."""
+    def add_resent(self, seq: int, unit: Unit, copies: int, time_ns: i64) -> bool:
+        """Add an acknowledged unit that was sent more than once, which gives no round trip; return
+        whether it is new evidence of the vantage.
+        """
         rtt = self.rtt
         rtt.ambiguous += 1
         if self.lateness is None:
@@ -95,6 +109,17 @@ class AckStats:
         usual_ns = rtt.lowest if rtt.samples else 0
         first = (unit.frame, unit.first_ns)
         self.lateness.take(seq, first, copies, time_ns - unit.first_ns - usual_ns)
+        waited_ns = unit.last_ns - unit.first_ns
+        quick = waited_ns >= PASSED_NS and PASSED_RATIO * (time_ns - unit.last_ns) < waited_ns
+        # A cumulative acknowledgement waits for earlier units; one that the capture misses does not
+        # tell which copy was answered.
+        context = self._context
+        told = context.rule.ack is not AckRule.CUMULATIVE and not context.findings.misses
+        if not (quick and told) or time_ns - self._passed_ns < PAUSE_NS:
+            return False
+        self._passed_ns = time_ns
+        self.passed += 1
+        return self.passed == MIN_PASSED
 
     def add(self, seq: int, unit: Unit, frame: i64, time_ns: i64) -> bool:
         """Count an acknowledged unit; return whether it is new evidence of the vantage."""
@@ -106,7 +131,7 @@ class AckStats:
             self.newest_ns = sent_ns
         telling = False
         if copies > 1:
-            self.add_resent(seq, unit, copies, time_ns)
+            telling = self.add_resent(seq, unit, copies, time_ns)
         # An earlier copy, from before the capture, may be the one that is acknowledged.
         elif unit.again:
             self.rtt.ambiguous += 1

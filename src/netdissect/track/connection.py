@@ -501,9 +501,9 @@ class Connection(ScanSink):
     def judge(self) -> None:
         """Infer the vantage again from the evidence so far."""
         client, server = self.lanes
-        late, later = client.disorder(), server.disorder()
-        near, nearer = self.vantage.near
-        if near and nearer and not (late or later or self.findings.misses):
+        late, later, (near, nearer) = client.disorder(), server.disorder(), self.vantage.near
+        signs = late or later or client.passed() or server.passed()
+        if near and nearer and not (signs or self.findings.misses):
             return  # the quickest answers only get quicker, so both sides stay near
         of_client = server.evidence(late, client.missing)
         if self.vantage.update(of_client, client.evidence(later, server.missing)):

@@ -360,6 +360,7 @@ class Lane:
         quickest: i64 = NEVER
         on_the_way: i64 = NEVER
         usual: i64 = NEVER
+        passed = self.passed()
         for space in self.space_list:
             trip = space.ack_stats.rtt
             if trip.samples:
@@ -376,7 +377,7 @@ class Lane:
                 quickest = min(quickest, lowest)
                 on_the_way = min(on_the_way, lowest)
         if not count:
-            return Evidence(ABSENT, 0, disorder, missing=missing)
+            return Evidence(ABSENT, 0, disorder, missing=missing, passed=passed)
         usual = quickest
         if self._findings.misses:
             # The answer to a missed copy seems to answer the next one, and too quickly.
@@ -386,7 +387,12 @@ class Lane:
         if MIN_STEADY <= count < MIN_ANSWERS and usual - quickest + on_the_way > FAR_NS:
             trips = self.round_trips()
             slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip in trips])
-        return Evidence(quickest, count, disorder, quickest - on_the_way, slow, usual, missing)
+        held = quickest - on_the_way
+        return Evidence(quickest, count, disorder, held, slow, usual, missing, passed)
+
+    def passed(self) -> int:
+        """Return how often the peer has answered only a later copy."""
+        return sum([int(space.ack_stats.passed) for space in self.space_list])
 
     def disorder(self) -> int:
         """Return how many units of this direction came out of order, without those that may be

@@ -46,6 +46,11 @@ MANY_ANSWERS: Final = 60
 """This many slow answers of the far side suffice in any case."""
 MIN_DISORDER: Final = 5
 """Units out of order or missing from which on a network is concluded."""
+MIN_PASSED: Final = 4
+"""A side that has answered only a later copy this many times, although it answers quickly, is not
+next to the capture: something lies between that loses datagrams. Next to real programs that were
+kept busy, it happened at most twice in a capture.
+"""
 
 
 _MS: Final = 1_000_000
@@ -55,12 +60,15 @@ _MS: Final = 1_000_000
 class Evidence:
     """The evidence about one side."""
 
-    __slots__ = ("answers", "disorder", "held_ns", "missing", "quickest_ns", "slow_ns", "usual_ns")
+    __slots__ = (
+        "answers", "disorder", "held_ns", "missing", "passed", "quickest_ns", "slow_ns", "usual_ns",
+    )  # fmt: skip
 
     # Created for each of the first answers of a side, so it has machine integers only.
     def __init__(
         self, quickest_ns: i64, answers: i64, disorder: i64,
         held_ns: i64 = 0, slow_ns: i64 = 0, usual_ns: i64 = ABSENT, missing: i64 = 0,
+        passed: i64 = 0,
     ) -> None:  # fmt: skip
         self.quickest_ns: i64 = quickest_ns
         """Its quickest answer in ns; ABSENT without answers."""
@@ -78,6 +86,8 @@ class Evidence:
         """
         self.missing: i64 = missing
         """Units that it sent and that neither the capture nor its peer received."""
+        self.passed: i64 = passed
+        """How often it has answered only a later copy (`AckStats.passed`)."""
 
     @property
     def outlier(self) -> bool:
@@ -146,8 +156,11 @@ class Vantage:
 
     def _concluded(self) -> str:
         for side, sight in enumerate(self.evidence):
-            slow = sight.answers >= MIN_ANSWERS and sight.quickest_ns > self._tick_ns[side]
-            doubt = sight.disorder or slow or not _is_quicker(sight, self.evidence[1 - side])
+            # Few answers may have met a busy program, but not for longer than another tick.
+            few = 1 if sight.answers >= MIN_ANSWERS else 2
+            doubt = sight.disorder or sight.passed >= MIN_PASSED
+            doubt = doubt or sight.quickest_ns > few * self._tick_ns[side]
+            doubt = doubt or not _is_quicker(sight, self.evidence[1 - side])
             if self.near[side] is None and doubt:
                 return "unknown"  # it seems far, too, but that is not certain
         return _WORDS.get(self.near, "unknown")
@@ -166,6 +179,11 @@ class Vantage:
             f"{_units(sight.missing)} of the {name} did not come"
             for name, sight in sides
             if sight.missing
+        ]
+        facts += [
+            f"{_units(sight.passed)} on the way to the {name} were answered only when sent again"
+            for name, sight in sides
+            if sight.passed >= MIN_PASSED
         ]
         if self.near == (True, True):
             facts.append("no network between them is to be seen")
@@ -226,11 +244,13 @@ def _chance(quickest_ns: int, slow_ns: int, answers: int) -> float:
 
 def _near(side: Evidence, other: Evidence, tick_ns: i64, *, other_far: bool) -> bool:
     """Return whether this side is next to the capture."""
-    if not side.heard or side.crossed:
-        return False  # Quick answers and numbers out of order contradict each other.
+    if not side.heard or side.crossed or side.passed >= MIN_PASSED:
+        return False  # Quick answers and signs of a network contradict each other.
     if side.quickest_ns <= NEAR_NS:
         return True
-    return other_far and side.quickest_ns <= tick_ns and _is_quicker(side, other)
+    # Answers that are not so quick tell nothing beside any sign of a network.
+    quick = side.quickest_ns <= tick_ns and not side.disorder
+    return other_far and quick and _is_quicker(side, other)
 
 
 def _is_quicker(side: Evidence, other: Evidence) -> bool:
