@@ -30,6 +30,8 @@ STEP_NS: Final = 250_000_000
 """A smaller step of a clock cannot be told from a change of the delays."""
 STEP_WINDOW: Final = 6
 """Anchors on each side of a step whose medians are compared."""
+FLOW_WINDOWS: Final = 8
+"""Anchors of each flow are looked for in this many windows on each side of a step."""
 _MAX_OUTLIER_SHARE: Final = 0.02
 """Share of the anchors that may contradict a clock: equal payloads that are not the same
 datagram."""
@@ -178,7 +180,11 @@ def find_steps(
     most: tuple[int, int] | None = None
     for ordered in (by_a, by_b):
         differences = [anchor.difference for anchor in ordered]
-        changes = _lasting_changes(differences)
+        changes = [
+            (index, height)
+            for index, height in _lasting_changes(differences)
+            if _is_in_each_flow(ordered, index, height)
+        ]
         steps = [_locate(by_a, by_b, ordered[index], height, jumps) for index, height in changes]
         first = changes[0][0] if changes else len(ordered)
         last = changes[-1][0] if changes else 0
@@ -212,6 +218,30 @@ def _lasting_changes(differences: list[int]) -> list[tuple[int, int]]:
             index = best + width
         index += 1
     return changes
+
+
+def _is_in_each_flow(ordered: list[Anchor], index: int, height: int) -> bool:
+    """Return whether the flows on both sides of a change have changed by about its height, too.
+
+    The differences of opposite directions are a round trip apart. Where one direction hands over to
+    the other, the medians of both together change by that much, although no clock was set.
+    """
+    flows: dict[int, tuple[list[int], list[int]]] = {}
+    reach = FLOW_WINDOWS * STEP_WINDOW
+    for side, anchors in enumerate((
+        reversed(ordered[max(index - reach, 0) : index]), ordered[index : index + reach]
+    )):  # fmt: skip
+        for anchor in anchors:
+            values = flows.setdefault(anchor.flow_a, ([], []))[side]
+            if len(values) < STEP_WINDOW:
+                values.append(anchor.difference)
+    votes = 0
+    for before, after in flows.values():
+        if before and after:
+            change = _median(after) - _median(before)
+            same = abs(change - height) <= max(abs(height) // 2, STEP_NS // 2)
+            votes += (1 if same else -1) * min(len(before), len(after))
+    return votes >= 0
 
 
 def _changes_at_ends(differences: list[int], first: int, last: int) -> list[tuple[int, int]]:

@@ -20,7 +20,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from netdissect.join.clock import Anchor, Clock, ClockPiece, Step, find_steps, fit
+from netdissect.join.clock import STEP_NS, Anchor, Clock, ClockPiece, Step, find_steps, fit
 from netdissect.join.sample import FlowId, Occurrence, Sample
 from netdissect.join.sets import DisjointSets
 from netdissect.model.errors import UsageError
@@ -231,7 +231,9 @@ def _refined(anchors: list[Anchor], steps: Steps, clock: Clock) -> Steps:
         growth = round(after.offset(at_ns) - before.offset(at_ns))
         frame, span = found[capture][index]
         found[capture][index] = (frame, span + growth if capture else span - growth)
-    return tuple(found[0]), tuple(found[1])
+    # What is left of a change of the delays is no step.
+    real = [[step for step in each if 2 * abs(step[1]) > STEP_NS] for each in found]
+    return tuple(real[0]), tuple(real[1])
 
 
 def _pieces(
