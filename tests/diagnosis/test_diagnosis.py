@@ -682,6 +682,21 @@ def test_a_side_that_a_capture_lacks_from_the_middle_did_not_stop(
     assert not any("stopped" in each or "network" in each for each in found.ruled_out)
 
 
+def test_what_receivers_report_lost_may_have_been_overtaken(table: Any) -> None:
+    """Loss was certain at 9%, of which the network had lost 0.9%: a receiver of Riptide discards a
+    message that comes behind newer ones, and reports it like a lost one.
+    """
+    told = 0
+    for name, _, report, _ in table:
+        found = report.diagnosis
+        if found.cause.what == "loss" and "reports." in found.cause.text:
+            told += 1
+            assert found.cause.confidence == "likely", name
+            assert "lost or overtaken" in found.cause.text, name
+            assert report.protocol == "riptide"
+    assert told >= 4
+
+
 def test_at_most_is_never_less_than_what_was_lost(table: Any) -> None:
     """A bound of 1% stood beside a loss of 10%: spaces that repair nothing, units that nobody had
     acknowledged, and captures next to the receiver counted as if a resend showed each loss.

@@ -69,7 +69,7 @@ def cause_of(
         direction = worst if len(lossy) == 1 else None
         return Cause(
             "loss", direction, report.first_time_ns, report.last_time_ns, None, None,
-            "certain" if loss[worst].basis == "told" else "likely", text,
+            "likely", text,
         )  # fmt: skip
     return _stalled(report, ending, loss, limits)
 

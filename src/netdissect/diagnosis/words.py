@@ -332,7 +332,8 @@ def loss_text(direction: int, loss: Loss, back: Loss | None = None) -> str:
 
 
 _LOSS_TEXTS: Final = {
-    "told": "{sent} was lost on the way to the {other}, as the {other} reports.",
+    # Receivers discard what newer messages have overtaken, and report it like what was lost.
+    "told": "{sent} was lost or overtaken on the way to the {other}, as the {other} reports.",
     "observed": "{sent} was lost on the way: those numbers are missing next to the {other}, where"
     " the capture was taken.",
     "copies": "{sent} was lost on the way: the {side} sends everything several times at once, and"
