@@ -216,6 +216,18 @@ def test_a_server_that_closes_at_once_has_refused(octets: int, ms: float, refuse
     assert ("refused-by-immediate-fin" in wire.codes()) is refused
 
 
+@pytest.mark.parametrize(("round_trip", "refused"), [(120, True), (20, False)])
+def test_a_refusal_takes_the_way_to_the_server_and_back(round_trip: int, refused: bool) -> None:
+    """Next to a client with a round trip of 120 ms, refusals came 180 ms after the handshake."""
+    wire = Wire()
+    wire.send(0, 0, 0, 0, flags=SYN)
+    wire.send(1, 0, 0, round_trip, ack=0, flags=SYN | ACK)
+    wire.send(0, 0, 0, round_trip + 1, ack=0)
+    wire.send(1, 0, 0, round_trip + 201, ack=0, flags=FIN | ACK)
+    wire.report(1)
+    assert ("refused-by-immediate-fin" in wire.codes()) is refused
+
+
 def test_the_handshake_counts_from_the_attempt_that_was_answered() -> None:
     wire = Wire()
     wire.send(0, 0, 0, 0, flags=SYN, stamps=(100, 0))

@@ -24,7 +24,7 @@ from netdissect.track.vantage import Evidence
 
 REFUSAL_NS: Final = 150_000_000
 """A server that closes within this time after the handshake, in ns, without sending anything, has
-refused its client.
+refused its client. The way to the server and back comes on top.
 """
 MAX_SETTLED: Final = 128
 """Acknowledged messages of a direction that are remembered for late retransmissions."""
@@ -501,7 +501,9 @@ class StreamTrack(Listener):
         direction, frame, time_ns = self.first_fin
         # Bytes that were not captured may have been a message.
         silent = not self.messages[1].octets and self.halves[1].acked <= 1
-        if direction == 1 and silent and time_ns - self.established_ns <= REFUSAL_NS:
+        # The server is asked by the client's acknowledgement, which has yet to reach it from here.
+        path_ns = int((self.syn_to_synack_ms or 0) * 1e6)
+        if direction == 1 and silent and time_ns - self.established_ns <= REFUSAL_NS + path_ns:
             self.findings.add(
                 "refused-by-immediate-fin", frame, time_ns, 1,
                 f"FIN {(time_ns - self.established_ns) / 1e6:.1f} ms after the handshake, no data",
