@@ -23,7 +23,7 @@ from netdissect.diagnosis.causes import cause_of
 from netdissect.diagnosis.words import NO_SILENCE, line, verdict
 from netdissect.model.diagnosis import Burst, Cause, Limits, Loss
 from netdissect.model.packets import SIDES
-from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary
+from netdissect.model.reports import ConnectionReport, EndHint, ProbeReport, RttSummary
 from netdissect.pipeline import Options
 from netdissect.pipeline.reports import Reports
 from twocaptures import Record, followed_by, goes_on, held_back, rewritten
@@ -374,6 +374,21 @@ def test_a_way_that_brings_nothing_for_long_is_blamed() -> None:
     ):  # fmt: skip
         seen = replace(report, vantage=vantage, quiet=[replace(span, unanswered=asked)])
         assert diagnose(seen).cause.confidence == confidence
+
+
+def test_who_forgot_its_peer_or_cannot_read_it_may_have_received_it() -> None:
+    """A kNet server that closed without a word, and one of another release: "the path was broken".
+    """
+    name = "tw07_oneway_s2c_server_side.pcap"
+    (report,) = analyze(str(CAPTURES / "teeworlds" / name)).connections
+    (span,) = report.quiet
+    blamed = replace(report, vantage="server", quiet=[replace(span, unanswered=10)])
+    assert diagnose(blamed).cause.confidence == "likely"
+    for change in (
+        {"end_hint": EndHint("renewed", 0, 1, span.from_ns - 1)},
+        {"dialects": ("teeworlds-0.7", "teeworlds-0.6")},
+    ):
+        assert diagnose(replace(blamed, **change)).cause.confidence == "cannot tell"
 
 
 def test_losses_before_and_in_a_silence_stand_apart() -> None:

@@ -282,17 +282,20 @@ def confidence_of(report: ConnectionReport, span: QuietSpan) -> str:
     side, other = SIDES[span.direction], SIDES[1 - span.direction]
     if span.kind == "one-way":
         many = span.unanswered >= MIN_UNANSWERED
-        sure = report.vantage == side and many and not _renewed(report, span)
+        understood = report.dialects[0] == report.dialects[1] and not _renewed(report, span)
+        sure = report.vantage == side and many and understood
         return "likely" if sure else "cannot tell"
     return "likely" if report.vantage == other and _kept_sending(report, span) else "cannot tell"
 
 
 def _renewed(report: ConnectionReport, span: QuietSpan) -> bool:
-    """Return whether the side that did not answer had dropped the connection meanwhile."""
+    """Return whether the side that did not answer had dropped the connection before or meanwhile.
+    What came thereafter was for another one, so that it may have arrived.
+    """
     sign = report.end_hint
     if sign is None or sign.kind != "renewed" or sign.direction == span.direction:
         return False
-    return sign.time_ns >= span.from_ns and (span.to_ns is None or sign.time_ns <= span.to_ns)
+    return span.to_ns is None or sign.time_ns <= span.to_ns
 
 
 def _kept_sending(report: ConnectionReport, span: QuietSpan) -> bool:

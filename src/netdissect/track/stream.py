@@ -502,7 +502,7 @@ class StreamTrack(Listener):
         # Bytes that were not captured may have been a message.
         silent = not self.messages[1].octets and self.halves[1].acked <= 1
         # The server is asked by the client's acknowledgement, which has yet to reach it from here.
-        path_ns = int((self.syn_to_synack_ms or 0) * 1e6)
+        path_ns = int((self.syn_to_synack_ms or 0.0) * 1e6)
         if direction == 1 and silent and time_ns - self.established_ns <= REFUSAL_NS + path_ns:
             self.findings.add(
                 "refused-by-immediate-fin", frame, time_ns, 1,
