@@ -89,8 +89,7 @@ class Acks:
         if "ack-of-unseen" not in context.rule.remarks:
             context.findings.misses = True  # else these programs acknowledge what they do not have
         # One datagram may acknowledge as many of them as it has bits.
-        if not context.findings.reports_next("ack-of-unseen"):
-            context.findings.add("ack-of-unseen", frame, time_ns, 1 - context.direction)
+        if context.findings.only_counts("ack-of-unseen", frame, time_ns, 1 - context.direction):
             return
         context.find(
             "ack-of-unseen", frame, time_ns, 1 - context.direction,

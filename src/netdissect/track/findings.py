@@ -181,11 +181,12 @@ class Findings:
         """Return the number of findings of each severity."""
         return {label: self.by_severity[place] for label, place in _LABELS}
 
-    def reports_next(self, code: str) -> bool:
-        """Return whether the next finding of a code will be reported, and not only counted: then it
-        needs a text.
-        """
-        return self._sink is not None and self._tally(code).times + 1 in REPORTED
+    def only_counts(self, code: str, frame: int, time_ns: int, direction: int) -> bool:
+        """Add a finding without a text if it will not be reported; return whether it was added."""
+        if self._sink is not None and self._tally(code).times + 1 in REPORTED:
+            return False
+        self.add(code, frame, time_ns, direction)
+        return True
 
     def add(
         self,

@@ -258,8 +258,7 @@ class Strays:
     def report_jump(self, seq: int, frame: i64, time_ns: i64) -> None:
         """Report a stray that jumps ahead of the newest number, or back behind it."""
         context = self._context
-        if not context.findings.reports_next("sequence-jump"):
-            context.findings.add("sequence-jump", frame, time_ns, context.direction)
+        if context.findings.only_counts("sequence-jump", frame, time_ns, context.direction):
             return
         last = int(self._numbers.newest_or_zero())
         way = "ahead" if seq > last else "back"

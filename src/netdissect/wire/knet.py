@@ -92,7 +92,7 @@ TCP_LIMIT: Final = 10 * 1024 * 1024
 
 _HEADER_OCTETS: Final = 3
 """Size of a datagram's header without the reliable base, bytes."""
-_RELIABLE: Final = 0x40
+RELIABLE_BASE: Final = 0x40
 """Flag in the first byte of a datagram: its header has a reliable base."""
 _LONG_BASE: Final = 0x80
 _MASK: Final = PACKET_SPAN - 1
@@ -131,7 +131,7 @@ def header_octets(payload: bytes) -> int:
     """Return the size of the header of a datagram by its first bytes; more than these if they end
     inside it.
     """
-    if not payload[:1] or not payload[0] & _RELIABLE:
+    if not payload[:1] or not payload[0] & RELIABLE_BASE:
         return _HEADER_OCTETS
     # The reliable base has two bytes, or four with the top bit of the second one set.
     short = _HEADER_OCTETS + 2

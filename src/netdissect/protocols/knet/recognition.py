@@ -23,6 +23,7 @@ from netdissect.wire.knet import (
     PING_MS,
     PING_REPLY,
     PING_REQUEST,
+    RELIABLE_BASE,
 )
 from netdissect.wire.varint import KNET_7_7_16
 
@@ -370,7 +371,7 @@ def _acknowledged(found: _Both, size: int) -> tuple[int, str, int | None]:
 def _mostly_consistent(found: _Both, size: int) -> bool:
     """Return whether two thirds of the sample are consistent: a single ack may be coincidence."""
     # A bare header neither proves nor contradicts anything: its messages have become out of date.
-    bare = sum(len(one[2]) == _MIN_OCTETS and one[2][0] < 0x40 for one in found.odd)  # noqa: PLR2004 - no flag
+    bare = sum(len(one[2]) == _MIN_OCTETS and one[2][0] < RELIABLE_BASE for one in found.odd)
     return 3 * len(found.datagrams) >= 2 * (size - bare)
 
 

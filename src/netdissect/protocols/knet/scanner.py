@@ -20,6 +20,7 @@ from netdissect.wire.knet import (
     PACKET_ACK,
     PING_REPLY,
     PING_REQUEST,
+    RELIABLE_BASE,
     SPECIFICATION,
 )
 
@@ -124,7 +125,7 @@ class KnetScanner(Scanner):
         head: i64 = payload[0]
         position: i64 = 3
         base: i64 = 0
-        if head & 0x40:
+        if head & RELIABLE_BASE:
             position = 5
             # Eight bytes are read at once, so shorter datagrams are left to `scan`.
             if size < 8:  # noqa: PLR2004
@@ -141,7 +142,7 @@ class KnetScanner(Scanner):
         if (may_open and number <= reader.first_id) or not self._check(payload, position, size):
             return scan(payload, self._direction, hints)
         # In 2010 all fragments share the reliable number 0.
-        if (self._count > 0) != (head & 0x40 != 0) or (
+        if (self._count > 0) != (head & RELIABLE_BASE != 0) or (
             reader.legacy and self._count and not base + self._first
         ):
             return scan(payload, self._direction, hints)
