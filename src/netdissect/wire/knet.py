@@ -90,7 +90,7 @@ SERVER_LIMIT: Final = 1536
 TCP_LIMIT: Final = 10 * 1024 * 1024
 """Size of the largest TCP message, bytes: message ID and payload. Section 8."""
 
-_HEADER_OCTETS: Final = 3
+HEADER_OCTETS: Final = 3
 """Size of a datagram's header without the reliable base, bytes."""
 RELIABLE_BASE: Final = 0x40
 """Flag in the first byte of a datagram: its header has a reliable base."""
@@ -120,8 +120,8 @@ def header_fault(size: int, *, document: bool = False) -> tuple[str, str]:
         document: the datagram has the layout of the published document.
 
     """
-    if size < _HEADER_OCTETS:
-        return "knet-header", f"header needs {_HEADER_OCTETS} bytes"
+    if size < HEADER_OCTETS:
+        return "knet-header", f"header needs {HEADER_OCTETS} bytes"
     if document:
         return "knet-header", "the lists of the header are cut short"
     return "knet-no-base", "reliable base missing"
@@ -132,9 +132,9 @@ def header_octets(payload: bytes) -> int:
     inside it.
     """
     if not payload[:1] or not payload[0] & RELIABLE_BASE:
-        return _HEADER_OCTETS
+        return HEADER_OCTETS
     # The reliable base has two bytes, or four with the top bit of the second one set.
-    short = _HEADER_OCTETS + 2
+    short = HEADER_OCTETS + 2
     return short if len(payload) < short or payload[short - 1] < _LONG_BASE else short + 2
 
 

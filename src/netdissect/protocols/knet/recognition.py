@@ -16,6 +16,7 @@ from netdissect.wire.knet import (
     CONTROL_SIZES,
     DISCONNECT,
     DISCONNECT_ACK,
+    HEADER_OCTETS,
     LEGACY,
     NULL_CONNECT,
     PACKET_ACK,
@@ -68,8 +69,6 @@ _PINGS: Final = (b"\x02\x01", b"\x02\x02")
 """Length and message ID of a ping and of its reply in a stream."""
 _ACK_WINDOW_NS: Final = 1_000_000_000
 """Time within which a PacketAck follows the datagram that it names."""
-_MIN_OCTETS: Final = 3
-"""Size of a datagram's header, bytes."""
 _MAX_KNOWN: Final = 1472
 """Datagrams up to this size, in bytes, are remembered with what they say: an Ethernet frame's."""
 _Facts = tuple[int, bool, bool, int | None, int, list[tuple[str, bytes]]]
@@ -141,9 +140,9 @@ def may_stand_alone(payload: bytes) -> bool:
 
     It has PacketID 0 or 1 and holds pings 1 and 2.
     """
-    if len(payload) < _MIN_OCTETS or payload[0] & 0x3F > 1 or payload[1] or payload[2]:
+    if len(payload) < HEADER_OCTETS or payload[0] & 0x3F > 1 or payload[1] or payload[2]:
         return False
-    return b"\x01" in payload[_MIN_OCTETS:] and b"\x02" in payload[_MIN_OCTETS:]
+    return b"\x01" in payload[HEADER_OCTETS:] and b"\x02" in payload[HEADER_OCTETS:]
 
 
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
@@ -371,7 +370,7 @@ def _acknowledged(found: _Both, size: int) -> tuple[int, str, int | None]:
 def _mostly_consistent(found: _Both, size: int) -> bool:
     """Return whether two thirds of the sample are consistent: a single ack may be coincidence."""
     # A bare header neither proves nor contradicts anything: its messages have become out of date.
-    bare = sum(len(one[2]) == _MIN_OCTETS and one[2][0] < RELIABLE_BASE for one in found.odd)
+    bare = sum(len(one[2]) == HEADER_OCTETS and one[2][0] < RELIABLE_BASE for one in found.odd)
     return 3 * len(found.datagrams) >= 2 * (size - bare)
 
 
