@@ -388,6 +388,49 @@ def test_what_is_damaged_costs_no_more(name: str) -> None:
         compare(partial(taken, usual), partial(taken, made), max(MOST, longer), tries=24)
 
 
+def pieces(name: str) -> list[tuple[int, bytes]]:
+    """Return (side, bytes) of the segments of the first stream of a capture."""
+    with open_capture(ROOT / "captures" / "netplay" / f"{name}.pcap") as reader:
+        whole = [packet for packet in Decapsulator().packets(reader) if packet[5] is not None]
+    key = whole[0][3]
+    return [
+        (int(packet[3] != key), b"".join(piece.data for piece in packet[5].stream))
+        for packet in whole
+        if packet[5] is not None and packet[5].stream and packet[3] in {key, reverse_key(key)}
+    ]
+
+
+def streamed(parts: list[tuple[int, bytes]]) -> list[Packet]:
+    """Return segments with these bytes, behind a handshake."""
+    sent, frames = [1000, 5000], list[Frame]()
+    for side, data, flags in [(0, b"", 2), (1, b"", 0x12), *((*part, 0x18) for part in parts)]:
+        ports = (4000, 7777)[:: 1 - 2 * side]
+        whole = tcp(data, seq=sent[side], ack=sent[1 - side], flags=flags, sport=ports[0], dport=ports[1])
+        ends = (b"\x0a\0\0\1", b"\x0a\0\0\2")[:: 1 - 2 * side]
+        frames.append(frame(len(frames) + 1, ipv4(whole, 6, src=ends[0], dst=ends[1])))
+        sent[side] += len(data) or 1
+    return list(Decapsulator().packets(frames))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bin1_coalesced__client_leg", "bin2_lossy__client_side", "bin3_example_chat",
+     "text_lossy__client_side"],
+)  # fmt: skip
+def test_a_damaged_stream_costs_no_more(name: str) -> None:
+    """Compared with ordinary messages in segments of the same lengths."""
+    usual = [part for part in pieces(name) if part[1]]
+    whole = [b"".join(data for side, data in usual if side == which) for which in (0, 1)]
+    hostile = {**DAMAGE, "all zeros": lambda octets, _: bytes(len(octets)),
+               "all ones": lambda octets, _: b"\xff" * len(octets)}  # fmt: skip
+    for damage in hostile.values():
+        chance, ordinary = random.Random(1), [cycle(octets) for octets in whole]
+        damaged = ((side, damage(data, chance)) for side, data in cycle(usual[20:]))
+        made = [*usual[:20], *islice(damaged, 400)]
+        same = [(side, bytes(islice(ordinary[side], len(data)))) for side, data in made]
+        compare(partial(taken, streamed(same)), partial(taken, streamed(made)), MOST)
+
+
 def connections(packets: list[Packet]) -> int:
     """Return the number of connections that an analysis finds."""
     pipeline = Pipeline()

@@ -2,12 +2,15 @@
 
 Bytes on both sides of a gap are never joined. If the length of the frame with the gap is known and
 its end lies behind the gap, reading continues there. Otherwise bytes are skipped until three
-consecutive frames fit (section 6); in text, until a line of strict JSON follows a class line.
+consecutive frames fit (section 6). So are frames that are too short to be any, behind two odd ones:
+they are read at the wrong place. In text, bytes are skipped until a line of strict JSON follows a
+class line.
 Source: docs/protocols/netplay.md.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from netdissect.model.segments import StreamPiece
@@ -28,6 +31,12 @@ _DESYNC: Final = 2
 """Consecutive odd frames that make it likely that frames are read at the wrong place."""
 _MIN_MESSAGE: Final = 3
 """Bytes of options and type, behind the length."""
+_SHORT_FRAME: Final = rb"\x00(?:\x00|\x01.|\x02..)"
+_TOO_SHORT: Final = {
+    False: re.compile(b"(?:" + _SHORT_FRAME + b")++", re.DOTALL),
+    True: re.compile(b"(?:." + _SHORT_FRAME + b")++", re.DOTALL),
+}
+"""Whether there are chunk headers -> frames whose length is below `SHORTEST`, in a row."""
 
 
 class _Source:
@@ -120,9 +129,10 @@ class _Framer:
         faults: list[Fault] = []
         if not self._in_sync:
             self._skipped += len(buffer.data)
-            if self._skipped or self._missing:
-                faults.append(self._skip_fault())
-        elif buffer.data:
+        # In sync, what is skipped behind a gap is the rest of the frame with the gap.
+        if (self._skipped and not self._missing) or (self._missing and not self._in_sync):
+            faults.append(self._skip_fault())
+        if self._in_sync and buffer.data:
             faults += self._incomplete()
         if faults:
             end = buffer.start + len(buffer.data)
@@ -186,6 +196,7 @@ class BinaryFramer(_Framer):
         chunked = self._chunked = self._shape.chunked
         self._head = 3 if chunked else 2
         """Size of the length field and what precedes it, bytes."""
+        self._too_short = _TOO_SHORT[chunked]
         self._need = self._head
         """Size of the buffer at which the next message can be cut, as far as known."""
         self._to_skip = 0
@@ -275,6 +286,11 @@ class BinaryFramer(_Framer):
         found: list[Framed] = []
         start, position = buffer.start, 0
         while True:
+            run = self._too_short.match(data, position) if self._odd >= _DESYNC else None
+            if run is not None:
+                # A message of each would cost as much as others do, for two bytes.
+                self._skipped += run.end() - position
+                position = run.end()
             if size - position < self._head:
                 self._need = self._head
                 break
