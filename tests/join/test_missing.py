@@ -8,9 +8,11 @@ from random import Random
 
 import pytest
 
+from netdissect.capture import PcapWriter
 from netdissect.join import join
 from netdissect.model.joined import Fate, FateRow
-from twocaptures import CAPTURES, Record, records, rewritten, stepped
+from packetbuild import ipv4, udp
+from twocaptures import CAPTURES, Record, ethernet, records, rewritten, stepped
 
 S = 1_000_000_000
 RIPTIDE = "riptide/udp_2.2.1_lossy_{}leg"
@@ -126,3 +128,32 @@ def test_clients_of_one_server_decide_together_which_way_is_which(tmp_path: Path
             for client in [records(pair[0])[0][1][36:38]]
         }
         assert ways == {True}
+
+
+def test_equal_requests_are_not_told_apart_by_a_clock_of_one_datagram(tmp_path: Path) -> None:
+    """A dead server is asked the same again and again. The only other datagram came late, so that
+    by its clock most requests would arrive before they were sent.
+    """
+    random = Random(5)
+    sides: tuple[list[tuple[int, bytes]], ...] = ([], [])
+    truth: dict[int, int | None] = {}
+    for number in range(60):
+        body = b"bye" if number == 59 else b"hello"
+        data = ethernet(ipv4(udp(body, 5000, 7777), 17))
+        sent_ns = number * S // 2
+        sides[0].append((sent_ns, data))
+        truth[number + 1] = None
+        if random.random() > 0.1 or body == b"bye":
+            delay_ms = 48 if body == b"bye" else random.randint(40, 60)
+            sides[1].append((sent_ns + delay_ms * S // 1000, data))
+            truth[number + 1] = len(sides[1])
+    paths = []
+    for name, side in zip("ab", sides, strict=True):
+        paths.append(str(tmp_path / f"{name}.pcap"))
+        with PcapWriter(paths[-1], 1) as writer:
+            for time_ns, data in side:
+                writer.write(time_ns, data)
+    with join(*paths) as found:
+        certain = {frame: row for frame, row in found.fates(0) if not row.ambiguous}
+        assert {frame: row.partner for frame, row in certain.items()} == {60: truth[60]}
+        assert all(row.ambiguous or row.partner == 60 for _, row in found.fates(1))

@@ -199,9 +199,11 @@ def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> tu
     missed, seen = _unseen(samples, pairing, sender, flows)
     repeated = sum(count for count in counts.values() if count > 1)
     slack = SAME_PLACE_NS if pairing.same_place else _resolution(samples)
+    # The network may hold a datagram back after copying it: then its copy comes first.
+    held_ns = max(delays, default=0) - min(delays, default=0)
     priors = Priors(
         delays=Delays(delays, MAX_DELAY_NS),
-        lags=Delays(lags, MAX_DELAY_NS, 1),
+        lags=Delays(lags, MAX_DELAY_NS, max(held_ns, 1)),
         # No share may be 0 or 1, which would rule something out, and few datagrams prove little.
         lost=(lost + 1) / (sent + _ASSUMED[0]),
         copied=(copied + 1) / (sent + _ASSUMED[1]),

@@ -12,7 +12,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from netdissect.join.clock import Clock
+from netdissect.join.clock import STEP_WINDOW, Clock
 from netdissect.join.pairing import MAX_DELAY_NS, Pairing
 from netdissect.join.ranges import Extent, Ranges
 from netdissect.join.rows import Cursor, Rows
@@ -154,8 +154,8 @@ class Way:
     """One direction between the captures."""
 
     __slots__ = (
-        "arrivals", "blind", "end_ns", "longest_ns", "ordinary_ns", "priors", "sendings",
-        "slack_ns", "start_ns",
+        "arrivals", "blind", "end_ns", "is_vague", "longest_ns", "ordinary_ns", "priors",
+        "sendings", "slack_ns", "start_ns",
     )  # fmt: skip
 
     def __init__(
@@ -164,7 +164,11 @@ class Way:
         priors: Priors,
         tables: tuple[FateTable, FateTable],
         span: tuple[int, int],
+        *,
+        is_vague: bool,
     ) -> None:
+        self.is_vague = is_vague
+        """Whether the clock is too vague to tell equal datagrams apart by their delays."""
         self.sendings, self.arrivals = tables if toward > 0 else (tables[1], tables[0])
         """Tables of the captures next to the sender and next to the receiver."""
         self.priors = priors
@@ -239,8 +243,13 @@ class Matcher:
         """Per capture, by the number of a flow."""
         self._channels: list[Channel] = []
         spans = [sample.span(pairing.clock, capture) for capture, sample in enumerate(samples)]
+        # One direction gives only an upper limit of the offset; that of a few datagrams may be too
+        # high by more than the pauses between equal ones.
+        pieces = pairing.clock.pieces
+        is_vague = all(each.bound_ns is None and each.anchors < STEP_WINDOW for each in pieces)
         both = {
-            toward: Way(toward, priors[toward], tables, spans[toward < 0]) for toward in (1, -1)
+            toward: Way(toward, priors[toward], tables, spans[toward < 0], is_vague=is_vague)
+            for toward in (1, -1)
         }
         for number, group in enumerate(pairing.groups):
             channels = {toward: Channel(both[toward]) for toward in (1, -1)}
@@ -390,18 +399,19 @@ class Matcher:
 
     def _weigh(self, channel: Channel, sent: list[_Pending], arrived: list[_Pending]) -> None:
         """Settle a cluster."""
-        if not sent or not arrived:
+        if not (sent and arrived) and not channel.way.is_vague:
             for one in sent:
                 self._sent(channel, one, 0, flags=0)
             for one in arrived:
                 self._arrived(channel, one, 0, APPEARED, flags=0)
             return
-        if len(sent) == len(arrived) == 1 and self._pair(channel, sent[0], arrived[0]):
+        way = channel.way
+        pair = len(sent) == len(arrived) == 1 and not way.is_vague
+        if pair and self._pair(channel, sent[0], arrived[0]):
             return
-        if max(len(sent), len(arrived)) > MAX_WEIGHED or self._effort < 0:
+        if way.is_vague or self._are_too_many(sent, arrived):
             self._match_in_order(channel, sent, arrived)
             return
-        way = channel.way
         times = [one.common_ns for one in arrived]
         is_seen = way.start_ns <= times[0] and times[-1] <= way.end_ns
         priors = way.priors if is_seen else way.blind
@@ -424,11 +434,17 @@ class Matcher:
             flags |= COPIED if index in copied else 0
             self._sent(channel, one, firsts.get(index, 0), flags=flags)
 
+    def _are_too_many(self, sent: list[_Pending], arrived: list[_Pending]) -> bool:
+        """Return whether a cluster is too large, or too much was weighed already; count it then."""
+        if max(len(sent), len(arrived)) <= MAX_WEIGHED and self._effort >= 0:
+            return False
+        self.too_many_equal += len(sent) + len(arrived)
+        return True
+
     def _match_in_order(
         self, channel: Channel, sent: list[_Pending], arrived: list[_Pending]
     ) -> None:
         """Match a cluster that is not weighed in order, and flag it as ambiguous."""
-        self.too_many_equal += len(sent) + len(arrived)
         waiting = deque(sent)
         for one in arrived:
             if waiting and one.common_ns - waiting[0].common_ns >= -channel.way.slack_ns:
