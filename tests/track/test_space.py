@@ -383,3 +383,13 @@ def test_units_that_only_a_later_copy_brings_to_their_receiver_are_counted(
         send(made, number, at + again_ms)
         made.ack(number, 0, at, (at + again_ms + answered_ms) * MS)
     assert made.ack_stats.passed == passed
+
+
+def test_a_burst_begins_when_the_last_number_came_whatever_used_it() -> None:
+    made, _ = space()
+    send(made, 1, 1)
+    for number, at in ((2, 2), (4, 7), (4, 9)):
+        made.number(number, at, at * MS)
+    send(made, 12, 5000)
+    (burst,) = [each for each in finish(made).bursts if each.count > 1]
+    assert (burst.count, burst.from_ns, burst.to_ns) == (7, 9 * MS, 5000 * MS)

@@ -30,7 +30,7 @@ class Numbers:
     __slots__ = (
         "_base", "_before", "_bits", "_context", "_never_before", "bursts", "consecutive",
         "disorder", "ended", "first", "half", "isolated", "leaps", "mask", "missing", "modulus",
-        "newest", "out_of_order", "reach", "skipped",
+        "newest", "other", "other_ns", "out_of_order", "reach", "skipped",
     )  # fmt: skip
 
     def __init__(self, context: SpaceContext) -> None:
@@ -48,6 +48,9 @@ class Numbers:
         """Skipped numbers whose first copy may still come."""
         self.skipped: i64 = 0
         """Numbers used by something that is not a unit."""
+        self.other: i64 = ABSENT
+        self.other_ns: i64 = 0
+        """The newest of those numbers, and when it last came."""
         self.isolated: i64 = 0
         """Units that use another unit's number, or one far from all others."""
         self.out_of_order: i64 = 0
@@ -159,6 +162,21 @@ class Numbers:
         if len(leaps) > MAX_LEAPS:
             del leaps[0]
 
+    def use_otherwise(self, seq: i64, time_ns: i64) -> None:
+        """Process a newer number that something uses that is not a unit."""
+        self.newest = self.other = seq
+        self.other_ns = time_ns
+        self.skipped += 1
+
+    def used_again(self, seq: i64, time_ns: i64) -> None:
+        """Note when the newest of those numbers came again."""
+        if seq == self.other:
+            self.other_ns = time_ns
+
+    def other_ns_of(self, seq: i64, unknown_ns: i64) -> i64:
+        """Return when the newest of those numbers came if it is `seq`; `unknown_ns` if not."""
+        return self.other_ns if seq == self.other else unknown_ns
+
     def lost(self) -> list[int]:
         """Return when numbers after the newest missing ones came."""
         missing = self.missing
@@ -203,7 +221,7 @@ class Numbers:
         self._before = 0
         first = self.ended[0] if self.ended else self.first
         self.ended = (first, self.newest)
-        self.newest = ABSENT
+        self.newest = self.other = ABSENT
 
     def span(self) -> tuple[int | None, int | None]:
         """Return (first, last) number over all epochs."""

@@ -187,8 +187,7 @@ class Space(StrayedUnits):
             last = self.strays.check_jump(self, wire_seq)
             ahead = (wire_seq - last) & numbers.mask
         if ahead == 1 and not self.repeats.pending_copies():
-            numbers.newest = last + 1
-            numbers.skipped += 1
+            numbers.use_otherwise(last + 1, time_ns)
             return
         if numbers.is_far(ahead, last, self.repeats.pending_copies()):
             if self._take_far(wire_seq, ahead, None, None, None, frame, time_ns):
@@ -197,9 +196,10 @@ class Space(StrayedUnits):
             ahead = (wire_seq - last) & numbers.mask
         if 0 < ahead <= numbers.half:
             self._advance(last, last + ahead, frame, time_ns)
-            numbers.skipped += 1
+            numbers.use_otherwise(last + ahead, time_ns)
             return
         seq = int(last + ahead - (numbers.modulus if ahead else 0))
+        numbers.used_again(seq, time_ns)
         if seq in numbers.missing:
             self._arrived_late(seq, time_ns)
             numbers.skipped += 1
@@ -225,7 +225,7 @@ class Space(StrayedUnits):
 
     def _arrival_ns(self, last: int, time_ns: i64) -> int:
         """Return when `last`, the newest number so far, came; `time_ns` if that is forgotten."""
-        return int(self.store.arrival_ns(last, time_ns))
+        return int(self.store.arrival_ns(last, self.numbers.other_ns_of(last, time_ns)))
 
     def _arrived_late(self, seq: int, time_ns: i64) -> None:
         """Process the late arrival of a skipped number."""
