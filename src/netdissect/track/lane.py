@@ -390,9 +390,12 @@ class Lane:
         held = quickest - on_the_way
         return Evidence(quickest, count, disorder, held, slow, usual, missing, passed)
 
-    def passed(self) -> int:
+    def passed(self) -> i64:
         """Return how often the peer has answered only a later copy."""
-        return sum([int(space.ack_stats.passed) for space in self.space_list])
+        count: i64 = 0
+        for space in self.space_list:
+            count += space.ack_stats.passed
+        return count
 
     def disorder(self) -> int:
         """Return how many units of this direction came out of order, without those that may be
