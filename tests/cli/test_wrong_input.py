@@ -421,6 +421,7 @@ WORDS: list[Case] = [
     (["survey", "show", "nosuch", "--fail-on", "bad>101%"], 2, "bad can never exceed"),
     *((["slice", LOSSY, "-w", "x.pcap", "--frames", frames], 2, "--frames: there is no frame 2000: the capture has 1073")
       for frames in ("2000", "2000-", "1-5,2000-3000")),
+    (["export", LOSSY, "--pcapng-notes", "x.pcapng", "--connection", "1"], 2, "--connection needs --qlog"),
     (["survey", "show", "nosuch"], 3, "no dataset of a survey"),
     (["survey", "nosuch", "--out", "x"], 3, "nosuch: No such file"),
     (["survey", LOSSY], 2, "--out"),
@@ -581,6 +582,16 @@ def _named(case: Case) -> str:
 @pytest.mark.parametrize("case", WORDS, ids=_named)
 def test_wrong_words(case: Case) -> None:
     check(*case)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["--frames", "2000-"], ["--frames", "1-5,2000"], ["--around", "#2000"], ["--from", "9m"]],
+    ids=lambda words: words[1],
+)
+def test_a_part_that_is_refused_leaves_no_file(words: list[str]) -> None:
+    check(["slice", LOSSY, "-w", "x.pcap", *words], 2, f"{words[0]}: ")
+    assert not Path("x.pcap").exists()
 
 
 @pytest.mark.parametrize("text", FILTERS, ids=lambda text: text[:30])

@@ -99,6 +99,8 @@ def command(
         return _qlog(session, qlog_file, flavour, connection, quiet=look.quiet)
     if notes is None or qlog_file is not None:
         raise UsageError("give either --pcapng-notes FILE or --qlog FILE")
+    if connection is not None:
+        raise UsageError("--connection needs --qlog: --pcapng-notes writes the whole capture")
     refuse_input_as_output(notes, [file])
     from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
     from netdissect.edit import annotate  # noqa: PLC0415
