@@ -48,8 +48,9 @@ class EarlyCopy:
     """A copy that came before its sender's timer, or several of the same kind."""
 
     __slots__ = (
-        "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "made", "needs_ns",
-        "record", "released", "seq", "short_ns", "stalled", "time_ns", "timed", "verdict",
+        "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "late", "made",
+        "needs_ns", "record", "released", "seq", "short_ns", "stalled", "time_ns", "timed",
+        "verdict",
     )  # fmt: skip
 
     def __init__(self, gap_class: int, gap_ns: int, time_ns: int) -> None:
@@ -75,6 +76,8 @@ class EarlyCopy:
         """Whether the receiver had asked for it."""
         self.short_ns = 0
         """By how much it came too soon for its sender's timer; 0 if that is not known."""
+        self.late = False
+        """Whether the copy before it came late."""
         self.behind = False
         """Whether the copy before it came so late that without its delay, this one would be in
         time.
@@ -171,7 +174,7 @@ class CopyMemory:
             alike = alike and other.asked == early.asked and other.behind == early.behind
             alike = alike and other.counted == early.counted and other.made is early.made
             alike = alike and (other.short_ns > 0) == (early.short_ns > 0)
-            alike = alike and other.stalled == early.stalled
+            alike = alike and other.stalled == early.stalled and other.late == early.late
             if alike and other.needs_ns == early.needs_ns and other.released == early.released:
                 other.count += 1
                 return False

@@ -12,11 +12,9 @@ first. So the gap between a copy and the one before it decides:
 4. An earlier copy is the sender's if the capture was taken next to the sender, where the network
    has not touched anything yet. Elsewhere it is the network's if the gap is shorter than the sender
    permits, otherwise unknown.
-5. A network that delays datagrams makes a retransmission look like a network copy. Therefore the
-   module remembers how late each unit came (`CopyMemory.delays`), whether everything was held up
-   and released at once (`CopyMemory.in_stall`), and whether retransmissions come close behind
-   delayed copies. In these cases it does not call a copy the network's, unless all network copies
-   have about the same gap, or come far sooner than retransmissions (`Findings.copy_gaps`).
+5. A network that delays datagrams makes a retransmission look like a network copy. Where one shows
+   (`CopyMemory`), nothing is called the network's, unless all network copies have about the same
+   gap, or come far sooner than retransmissions (`Findings.copy_gaps`).
 
 A verdict is True (network), False (sender) or None (unknown). Verdicts that depend on the vantage
 are revised when the vantage changes. In spaces where each transmission takes a number, the numbers
@@ -58,9 +56,7 @@ from netdissect.track.unitstore import CONTENT, COPIES, TIME, UnitStore
 from netdissect.track.vantage import MIN_DISORDER
 
 LATE_COPIES: Final = 3
-"""A unit that is sent again this many times after its acknowledgement is reported as
-`acked-yet-resent`.
-"""
+"""A unit sent again this often after its acknowledgement is reported as `acked-yet-resent`."""
 NETWORK_COPY_NS: Final = 10_000_000
 """In captures of real programs, the network delivered its copies within this time, in ns."""
 
@@ -260,6 +256,7 @@ class Repeats:
             return False
         early = self._early = EarlyCopy(self._gap_class, memory.listed_gap(gap_ns), time_ns)
         early.asked, early.behind, early.made = asked, behind, False if in_time else None
+        early.late = bool(delay_ns)
         apart_ns = context.findings.gaps_of(context.direction).apart_ns
         # Of what is only counted, nothing is judged again one by one.
         if early.gap_ns != ABSENT or 0 < apart_ns <= short_ns:
@@ -267,8 +264,8 @@ class Repeats:
         return self._judge_early(early, gap_ns, time_ns)
 
     def _judge_early(self, early: EarlyCopy, gap_ns: int, time_ns: int) -> bool | None:
-        """Return the verdict on a copy that came before its sender's timer. What is remembered of
-        it must not depend on the vantage, which may be learnt later.
+        """Return the verdict on a copy that came before its sender's timer; what is remembered of
+        it must not depend on the vantage.
         """
         context = self._context
         longest = WITHIN_GUARD if self._requests is not None else ABSENT
@@ -328,9 +325,8 @@ class Repeats:
 
     def _released_together(self, time_ns: int) -> bool:
         """Return whether a copy that came too soon belongs to a burst after a silence as long as
-        the sender's guard: the network has then held everything of the direction back. A sender
-        that repeats everything when it is asked makes such bursts without a silence. If so, the
-        earlier copies of the burst are not the network's, either.
+        the sender's guard: the network has held the direction back. A sender that repeats all when
+        it is asked makes such bursts without it. The burst's earlier copies are not the network's.
         """
         memory, guard_ns = self._copy_memory(), self._context.far_guard_ns
         arrivals = newest_arrivals(self._numbers, self._store)
@@ -363,8 +359,7 @@ class Repeats:
         context = self._context
         gaps = context.findings.gaps_of(context.direction)
         seldom = early.gap_class == BELOW_GUARD and not gaps.late
-        apart = 0 < gaps.apart_ns <= early.short_ns and not seldom
-        if early.counted or seldom or (early.behind and not apart):
+        if early.counted or seldom or early.behind:
             # Next to the sender alone, the network has not made any copy.
             by_sender = context.beside_sender if early.counted else context.sender_near
             return False if by_sender else early.made
@@ -381,11 +376,16 @@ class Repeats:
             return False if answers else None
         if not context.far_guard_ns:
             return True if too_soon and not released else None
-        alike = early.timed and 0 < gaps.shortest_ns <= early.gap_ns <= gaps.longest_ns
+        surely = 0 < gaps.apart_ns <= early.short_ns or (
+            early.timed and 0 < gaps.shortest_ns <= early.gap_ns <= gaps.longest_ns
+        )
         if released:
-            return False if early.stalled and not (alike or apart) else None
+            return False if early.stalled and not surely else None
         held = early.needs_ns <= max(gaps.held_ns, context.findings.held_ns[context.direction])
-        return True if alike or apart or (too_soon and not (gaps.doubted or held)) else None
+        if context.sender_near is False:
+            # Behind a network, a resend may come this soon after a copy that was held back.
+            held = held or early.late or (early.stalled and not context.receiver_near)
+        return True if surely or (too_soon and not (gaps.doubted or held)) else None
 
     # -- delays ------------------------------------------------------------------------------------
 
@@ -536,7 +536,7 @@ class Repeats:
         self._context.findings.reclassify(FINDING[before], FINDING[copied], count)
 
     def set_vantage(self, sender_near: bool | None, receiver_near: bool | None) -> None:  # noqa: FBT001
-        """Apply what is known now of the vantage, which may be less than before."""
+        """Apply what is known now of the vantage."""
         context = self._context
         context.sender_near, context.receiver_near = sender_near, receiver_near
         self._revise()

@@ -21,9 +21,9 @@ MAX_ANCHORS = 256
 """Units per space of which the newest copy that came in time is remembered."""
 NEARLY: Final = 5
 """A copy is still in time if it came at most 1/5 of the timer too soon."""
-MIN_SPREAD_NS: Final = 5_000_000
-"""Delays differ by this much, in ns, even if no copy has shown it: programs look at their timers
-only now and then, and state their round trips in whole milliseconds.
+MIN_SPREAD_NS: Final = 20_000_000
+"""Delays may differ by this much, in ns, even if no copy has shown it: networks hold some datagrams
+back for tens of milliseconds, and programs look at their timers only now and then.
 """
 SPREADS: Final = 2
 """Copies came too soon by far more than others if it is twice as much."""
