@@ -29,8 +29,6 @@ MAX_TEXT_OCTETS = 16 << 20
 """Bytes of one text message that are held."""
 _DESYNC: Final = 2
 """Consecutive odd frames that make it likely that frames are read at the wrong place."""
-_MIN_MESSAGE: Final = 3
-"""Bytes of options and type, behind the length."""
 _SHORT_FRAME: Final = rb"\x00(?:\x00|\x01.|\x02..)"
 _TOO_SHORT: Final = {
     False: re.compile(b"(?:" + _SHORT_FRAME + b")++", re.DOTALL),
@@ -227,7 +225,7 @@ class BinaryFramer(_Framer):
         """Return the messages of a piece that consists of whole ones without faults, else None."""
         offset, data, frames = piece.offset, piece.data, piece.frames
         size = len(data)
-        if self._skipped or self._missing or size < self._head + _MIN_MESSAGE:
+        if self._skipped or self._missing or size < self._head + SHORTEST:
             return None
         if self._chunked:
             if data[0] or size > CHUNK_DATA + 1 or data[1] << 8 | data[2] != size - 3:
