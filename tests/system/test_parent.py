@@ -48,6 +48,14 @@ if sys.argv[1] == "command":
     command()
 analyze(sys.argv[2], processes=2)
 """
+FUZZER = """
+import os, time
+from netdissect.fuzz.workers import run_workers
+def run(number, progress):
+    print(os.getpid(), flush=True)
+    time.sleep(60)  # as one that waits for a silent target
+run_workers(1, run)
+"""
 CAPTURE = str(Path(__file__).parents[2] / "captures" / "riptide" / "udp_2.2.1_clean.pcap")
 
 
@@ -96,6 +104,11 @@ def test_a_worker_ends_with_the_program_of_a_library_user(number: int) -> None:
 def test_a_worker_ends_with_its_command(number: int) -> None:
     status = dies_with_its_parent(ANALYSIS, ["command", CAPTURE], number)
     assert status == (-number if number == signal.SIGKILL else 128 + number)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a death signal")
+def test_a_worker_of_the_fuzzer_ends_with_it_whatever_it_waits_for() -> None:
+    assert dies_with_its_parent(FUZZER, [], signal.SIGKILL) == -signal.SIGKILL
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a death signal")

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection, Pipe, wait
 
 from netdissect.fuzz.report import FuzzReport
 from netdissect.model.errors import NetdissectError
+from netdissect.system.parent import tether
 
 _TELL_SECONDS = 0.5
 """Interval at which a worker sends its report."""
@@ -102,13 +103,14 @@ def _start(number: int, run: Run) -> _Worker:
     # Buffered output would be written by both processes.
     sys.stdout.flush()
     sys.stderr.flush()
-    parent = os.getpid()
+    parent, depend = os.getpid(), tether()
     pid = os.fork()
     if pid:
         send.close()
         return _Worker(pid, receive)
     status = 1
     try:
+        depend()
         receive.close()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _work(number, run, send, parent)
