@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,6 +15,7 @@ from netdissect.dissect import foreign as record
 from netdissect.model.claims import Claim, Hints
 from netdissect.model.policy import Policy
 from netdissect.model.segments import StreamPiece
+from netdissect.protocols import foreign
 from netdissect.protocols.base import DialectRow, Protocol
 from netdissect.protocols.foreign import Foreign, ForeignError
 
@@ -121,3 +126,54 @@ def test_a_plug_in_claims_in_no_other_name(monkeypatch: pytest.MonkeyPatch) -> N
         claim = Claim(name, 61, ("mine-1", "mine-1"), 0, "protocol", ())
         monkeypatch.setattr(Mine, "recognise", lambda *_, claim=claim, **__: claim)
         assert (Foreign(Mine(), "mine").recognise([], "udp", final=True) == claim) is claimed
+
+
+def loop() -> None:
+    while True:
+        pass
+
+
+def test_a_plug_in_that_does_not_end_is_interrupted_in_a_forked_process_too() -> None:
+    with pytest.raises(record.Overrun):
+        record.attempt(loop, seconds=record._TICK_SECONDS)
+    pid = os.fork()
+    if not pid:
+        try:
+            record.attempt(loop, seconds=record._TICK_SECONDS)
+        except record.Overrun:
+            os._exit(0)
+        finally:
+            os._exit(1)
+    for _ in range(200):
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            break
+        time.sleep(0.1)
+    else:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        pytest.fail("the call goes on")
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_importing_a_plug_in_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = record._TICK_SECONDS
+    monkeypatch.setattr(foreign, "LOAD_SECONDS", limit)
+    # Without the limit, the import would succeed after five times as long.
+    end = time.process_time() + 5 * limit
+
+    def load() -> Protocol:
+        while time.process_time() < end:
+            sum(range(100_000))
+        return Mine()
+
+    assert foreign.admitted("mine", load) is None
+    assert record.faults["mine"].startswith("Overrun: does not end")
+
+
+def test_a_disabled_plug_in_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "netdissect"):
+        record.disable("mine", "one")
+        record.disable("mine", "two")
+    assert [one.getMessage() for one in caplog.records] == ["protocol mine is disabled: one"]
+    assert record.faults["mine"] == "one"
