@@ -136,7 +136,9 @@ def noted(protocol: str, payload: bytes, dialect: str, direction: int) -> set[tu
     found = set()
     for octets, _, faults, at in framer.feed(StreamPiece(0, payload, (1,))) + framer.finish():
         found |= {fault for fault in faults if not isinstance(fault, str)}
-        events = module.scan(octets or payload[at:], direction, hints)
+        rest = octets or payload[at:]
+        # Bytes that were skipped up to the end leave nothing to read.
+        events = module.scan(rest, direction, hints) if rest else []
         found |= {(event[1], event[2]) for event in events if event[0] == Ev.NOTE}
     return found
 
