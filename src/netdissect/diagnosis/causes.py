@@ -68,9 +68,8 @@ def cause_of(
             text += words.WHOSE_LINK
         direction = worst if len(lossy) == 1 else None
         return Cause(
-            "loss", direction, report.first_time_ns, report.last_time_ns, None, None,
-            "likely", text,
-        )  # fmt: skip
+            "loss", direction, report.first_time_ns, report.last_time_ns, None, None, "likely", text
+        )
     return _stalled(report, ending, loss, limits)
 
 

@@ -502,8 +502,8 @@ class Connection(ScanSink):
         """Infer the vantage again from the evidence so far."""
         client, server = self.lanes
         late, later, (near, nearer) = client.disorder(), server.disorder(), self.vantage.near
-        signs = late or later or self.findings.misses or client.passed() or server.passed()
-        if near and nearer and not signs:
+        signs = late or later or self.findings.misses
+        if near and nearer and not (signs or client.passed() or server.passed()):
             return  # the quickest answers only get quicker, so both sides stay near
         of_client = server.evidence(late, client.missing)
         if self.vantage.update(of_client, client.evidence(later, server.missing)):
