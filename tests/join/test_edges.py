@@ -465,10 +465,10 @@ def test_weighing_prefers_the_delay_and_not_the_order() -> None:
     usual = weigh.Delays([20_000_000 + 10_000 * step for step in range(200)], 10 * S, 30_000_000)
     priors = weigh.Priors(usual, weigh.Delays([], 10 * S, 1), 0.05, 0.01, 1e-4, 0.1, 100_000)
     told = weigh.weigh([0, 50_000_000], [71_000_000], priors)
-    assert told.sender == (1,)
-    assert told.doubtful_sent == (False, False)
+    assert told.sender == [1]
+    assert told.doubtful_sent == [False, False]
     told = weigh.weigh([0, 40_000], [21_000_000], priors)
-    assert told.doubtful_sent == (True, True)
+    assert told.doubtful_sent == [True, True]
 
 
 def test_what_a_relay_held_back_is_no_copy_for_certain() -> None:

@@ -35,5 +35,5 @@ def test_a_delay_somewhat_longer_than_the_longest_of_the_sample_leaves_a_doubt()
         assert all(found.doubtful_arrived)
     # Far beyond it there is none.
     found = weigh([0, 200 * MS], [15 * MS, 212 * MS], priors)
-    assert found.sender == (0, 1)
+    assert found.sender == [0, 1]
     assert not any(found.doubtful_sent)

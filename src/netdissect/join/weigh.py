@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from netdissect.model.native import append, i64, vec
 
@@ -22,7 +22,7 @@ _UNLIKELY: Final = 2e-3
 """Two datagrams of a payload that each capture holds once are one if the opposite has less than
 this share of the weight: to be sent twice and to be missed is rare in the first place.
 """
-MAX_ASSIGNMENTS: Final = 2000
+MAX_ASSIGNMENTS: Final = 256
 """Assignments that are followed at once; beyond, the lightest are dropped, and all datagrams count
 as ambiguous.
 """
@@ -119,19 +119,23 @@ class Priors:
     """A datagram may seem to arrive this long before it was sent."""
 
 
-class Matching(NamedTuple):
+class Matching:
     """The best assignment, and what other possible assignments contradict."""
 
-    sender: tuple[int, ...]
-    """Per arrival: index of the datagram sent, or -1."""
-    first: tuple[bool, ...]
-    """Per arrival: whether it is the first one of its datagram."""
-    doubtful_sent: tuple[bool, ...]
-    """Per datagram sent: whether another possible assignment differs."""
-    doubtful_arrived: tuple[bool, ...]
-    """Per arrival: whether another possible assignment differs."""
-    effort: int
-    """How many extensions of assignments were weighed."""
+    __slots__ = ("doubtful_arrived", "doubtful_sent", "effort", "first", "sender")
+
+    # Written out: what a NamedTuple generates is not compiled.
+    def __init__(self, sent: int, arrived: int) -> None:
+        self.sender = [-1] * arrived
+        """Per arrival: index of the datagram sent, or -1."""
+        self.first = [False] * arrived
+        """Per arrival: whether it is the first one of its datagram."""
+        self.doubtful_sent = [False] * sent
+        """Per datagram sent: whether another possible assignment differs."""
+        self.doubtful_arrived = [False] * arrived
+        """Per arrival: whether another possible assignment differs."""
+        self.effort = 0
+        """How many extensions of assignments were weighed."""
 
 
 _Assignment = bytes
@@ -151,13 +155,13 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], priors: Priors) -> Matchi
 
     """
     size = len(sent)
+    found = Matching(size, len(arrived))
     assignments: list[_Assignment] = [bytes(size)]
     weights = vec[float]([1.0])
     cut = False
-    effort = 0
     appeared = _unsent(size, max(arrived[-1], sent[-1]) - sent[0], priors)
     for time_ns in arrived:
-        effort += len(assignments) * (size + 1)
+        found.effort += len(assignments) * (size + 1)
         assignments, weights = _extend(
             assignments, weights, time_ns, sent, arrived, priors, appeared
         )
@@ -169,15 +173,19 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], priors: Priors) -> Matchi
             del ranked[most:]
             assignments = [assignments[place] for place in ranked]
             weights = vec[float]([weights[place] for place in ranked])
-    assignments, weights = _with_losses(assignments, weights, size, priors.lost)
+    _count_losses(assignments, weights, size, priors.lost)
     best = _best(assignments, weights, size)
-    doubt_sent = [cut] * size
-    doubt_arrived = [cut] * len(arrived)
-    if not cut and len(assignments) > 1:
-        _mark_doubts(assignments, weights, doubt_sent, doubt_arrived)
-    sender = tuple([number - 1 for number in best[size:]])
-    first = tuple([who >= 0 and best[who] == number for number, who in enumerate(sender, 1)])
-    return Matching(sender, first, tuple(doubt_sent), tuple(doubt_arrived), effort)
+    for index in range(len(arrived)):
+        who = best[size + index]
+        if who:
+            found.sender[index] = who - 1
+            found.first[index] = best[who - 1] == index + 1
+    if cut:
+        found.doubtful_sent = [True] * size
+        found.doubtful_arrived = [True] * len(arrived)
+    elif len(assignments) > 1:
+        _mark_doubts(assignments, weights, found.doubtful_sent, found.doubtful_arrived)
+    return found
 
 
 def is_one(delay_ns: i64, priors: Priors) -> bool:
@@ -206,22 +214,24 @@ def _unsent(sent: int, span_ns: i64, priors: Priors) -> float:
     return max(_APPEARED, priors.unseen * again * float(sent) / float(max(span_ns, 0) + least_ns))
 
 
-def _with_losses(
+def _count_losses(
     assignments: list[_Assignment], weights: vec[float], size: int, lost: float
-) -> tuple[list[_Assignment], vec[float]]:
-    """Return the assignments of any weight once datagrams without an arrival count as lost."""
-    powers = [lost**count for count in range(size + 1)]
-    kept: list[_Assignment] = []
-    kept_weights = vec[float]()
+) -> None:
+    """Weigh that the datagrams without an arrival were lost."""
     for place, assignment in enumerate(assignments):
-        missing = 0
+        weight: float = weights[place]
         for index in range(size):
-            missing += not assignment[index]
-        weight: float = weights[place] * powers[missing]
-        if weight > 0:
-            kept.append(assignment)
-            kept_weights = append(kept_weights, weight)
-    return kept, kept_weights
+            if not assignment[index]:
+                weight *= lost
+        weights[place] = weight
+
+
+def _without_sender(assignment: _Assignment, size: int) -> int:
+    """Return how many arrivals nobody was seen to send."""
+    count = 0
+    for index in range(size, len(assignment)):
+        count += not assignment[index]
+    return count
 
 
 def _extend(
@@ -321,7 +331,7 @@ def _best(assignments: list[_Assignment], weights: vec[float], size: int) -> _As
         weight: float = weights[place]
         if weight < possible:
             continue
-        count = assignment.count(0, size)
+        count = _without_sender(assignment, size)
         if count < unsent:
             unsent, top = count, weight
         elif count == unsent and weight > top:
@@ -332,7 +342,7 @@ def _best(assignments: list[_Assignment], weights: vec[float], size: int) -> _As
     fewest = 0
     for place, assignment in enumerate(assignments):
         weight = weights[place]
-        if weight < least or assignment.count(0, size) > unsent:
+        if weight < least or _without_sender(assignment, size) > unsent:
             continue
         count = _inversions(assignment, size)
         if best is None or count < fewest or (count == fewest and weight > heaviest):
