@@ -271,6 +271,8 @@ def _sorted(columns: Columns) -> Columns:
     for start in range(0, len(columns[0]), _BLOCK):
         rows = sorted(zip(*(column[start : start + _BLOCK] for column in columns), strict=True))
         blocks.append(tuple(array("q", column) for column in zip(*rows, strict=True)))
+    if len(blocks) == 1:
+        return blocks[0]
     found = tuple(array("q") for _ in columns)
     for row in merge(*(zip(*block, strict=True) for block in blocks)):
         for column, value in zip(found, row, strict=True):
