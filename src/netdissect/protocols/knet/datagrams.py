@@ -393,7 +393,7 @@ def _end(
             events.append((Ev.ACK, "reliable", disconnect[2], 0))
         learned = state.replace(Phase.CLOSED)
         events.append((Ev.STATE, "disconnect-ack", DISCONNECT_ACK))
-    if learned != state:
+    if learned.phase != state.phase or learned.disconnect != state.disconnect:
         events.append((Ev.HINTS, Hints(hints.dialects, learned)))
 
 
