@@ -205,7 +205,7 @@ class FlowTable:
         self._dozed_at = frame
         for flow in self._once:
             connection = flow.connection
-            if connection is None:
+            if connection is None or flow.lapsed:
                 continue
             last_ns = connection.last_ns
             if last_ns != flow.asleep_ns and now_ns - last_ns > DOZE_NS:
@@ -215,7 +215,7 @@ class FlowTable:
                     if flow.held:
                         continue
                     flow.asleep_ns = last_ns
-                    if not flow.lapsed and flow.transport == "udp":
+                    if flow.transport == "udp":
                         flow.lapsed = True
                         self.drop_handlers(flow)
 
