@@ -534,7 +534,7 @@ def test_a_program_that_does_not_read_is_the_cause(format_: str, side: str) -> N
 
 
 UNTOLD = (
-    ("eoudp/mid_lossy_client", "Loss cannot be determined from this capture."),
+    ("eoudp/mid_lossy_server", "Loss cannot be determined from this capture."),
     (
         "riptide/udp_2.0.0_lossy_clientleg",
         "Loss from server to client cannot be determined from this capture.",

@@ -252,6 +252,7 @@ SPACE_EXTRAS: dict[str, Shape] = {
             "partly_new",
             "ids_missing",
             "copies_missing",
+            "copies_missing_of_seen",
             "window_closures",
             "timer_resends",
             "segments",

@@ -66,8 +66,7 @@ def findings_of(report: ConnectionReport, found: Diagnosis, limits: Limits) -> I
     for direction, part in enumerate(found.loss):
         known = part.is_seen and part.sent >= _ENOUGH
         if known and part.exceeds(limits.high_loss):
-            most = "at most " if part.is_limit else ""
-            text = f"{most}{100 * (part.share or 0.0):.1f}% of {part.sent} lost"
+            text = f"{part.limit()}{100 * (part.share or 0.0):.1f}% of {part.sent} lost"
             yield Found("high-loss", direction, text, evidence={"basis": part.basis, **span})
         yield from _rate_limited(report, direction, limits)
     for space in report.spaces:

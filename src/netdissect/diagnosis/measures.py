@@ -2,7 +2,8 @@
 
 The loss of a direction is taken from the best source there is: what the receiver reports; else the
 numbers that are missing next to the receiver; else, next to the sender, an upper bound by what was
-sent again or never acknowledged. Anywhere else it is unknown.
+sent again or never acknowledged. Anywhere else, numbers that are missing although their sender does
+not skip any are a lower bound; otherwise the loss is unknown.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ SEGMENTS = "tcp"
 """The space of TCP segments: TCP repairs losses, so nothing above it is lost."""
 _LATE_UNITS = 3
 """Late units of a connection over UDP before they are a finding."""
+_MIN_LOST = 3
+"""Numbers or copies missing away from both sides before they are a lower bound of the loss."""
+_MIN_PERCENT = 0.5
+"""And their share in percent: a sender may fail to send now and then."""
 _MISSING = ("observed", "inferred")
 """The bases of a loss that is counted by missing numbers."""
 _UNKNOWN = Loss(0, 0, "unknown")
@@ -49,7 +54,11 @@ def loss_of(report: ConnectionReport, direction: int) -> Loss:
         if missing is not None:
             return replace(missing, basis="bound") if report.misses_frames else missing
     # What was sent into a silence, or not captured, bounds nothing.
-    if report.quiet or report.misses_frames or not report.near[direction]:
+    if report.misses_frames:
+        return _UNKNOWN
+    if not report.near[direction]:
+        return _lost_before(report, spaces)
+    if report.quiet:
         return _UNKNOWN
     return _by_resends(spaces, streamed=report.transport == "tcp")
 
@@ -65,7 +74,8 @@ def is_notably_late(report: ConnectionReport, units: int) -> bool:
 
 def is_lossless(part: Loss) -> bool:
     """Return whether a direction is known to have lost almost nothing."""
-    return part.is_known and part.sent >= MIN_SENT and (part.share or 0.0) <= _LOSSLESS
+    whole = part.is_known and part.basis != "least"
+    return whole and part.sent >= MIN_SENT and (part.share or 0.0) <= _LOSSLESS
 
 
 def _reported(spaces: list[SpaceReport]) -> Loss | None:
@@ -94,6 +104,30 @@ def _by_missing_numbers(spaces: list[SpaceReport]) -> Loss | None:
     exact = best.consecutive and not best.retransmissions
     basis = "observed" if exact else "inferred"
     return Loss(_numbers(best), _missing(best), basis)
+
+
+def _lost_before(report: ConnectionReport, spaces: list[SpaceReport]) -> Loss:
+    """Return a lower bound of the loss where the capture is not known to be next to either side:
+    what was lost between the sender and the capture.
+    """
+    if report.transport == "tcp":
+        return _UNKNOWN
+    missing = _single_copies(spaces) or _by_missing_numbers(spaces)
+    if missing is None or missing.basis == "inferred":
+        return _UNKNOWN
+    many = missing.lost >= _MIN_LOST and missing.exceeds(_MIN_PERCENT)
+    return replace(missing, basis="least") if many else _UNKNOWN
+
+
+def _single_copies(spaces: list[SpaceReport]) -> Loss | None:
+    """Return the loss by the units that came, if their sender sends each several times at once:
+    away from the receiver, missing numbers may have been those of others.
+    """
+    for space in spaces:
+        missing = space.extra.get("copies_missing_of_seen")
+        if isinstance(missing, int) and _transmissions(space) >= MIN_SENT:
+            return Loss(_transmissions(space) + missing, missing, "copies")
+    return None
 
 
 def _by_missing_packets(spaces: list[SpaceReport]) -> Loss | None:

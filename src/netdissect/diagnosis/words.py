@@ -28,7 +28,6 @@ _MIN_SHARE: Final = 0.005
 """A smaller share of loss is not mentioned."""
 _PER_ANSWER: Final = 1.5
 """Units that are sent again for each answer lost: now and then two for one."""
-_AT_MOST: Final = "at most "
 _DIRECTIONS: Final = ("client to server", "server to client")
 
 
@@ -44,13 +43,13 @@ def verdict(
     if cause.what in ("silence", "one-way") and cause.to_ns is not None:
         clauses.append(_silence_clause(report, cause))
     elif cause.what == "loss":
-        shares = _shares(loss, _DIRECTIONS, _AT_MOST)
+        shares = _shares(loss, _DIRECTIONS)
         clauses.append(f"lost: {shares}" if shares else "the rate was limited")
     elif cause.what == "slow-receiver":
         # The first clause of the cause, continued in lower case.
         clauses.append("t" + cause.text[1:].partition(":")[0])
     if cause.what != "loss" and any(_is_high(part, limits) for part in loss):
-        clauses.append(f"lost: {_shares(loss, _DIRECTIONS, _AT_MOST)}")
+        clauses.append(f"lost: {_shares(loss, _DIRECTIONS)}")
     return "; ".join(clauses) + "."
 
 
@@ -109,7 +108,7 @@ def line(report: ConnectionReport) -> str:
         who = "both sides" if cause.direction is None else SIDES[cause.direction]
         bad = f"{who} {what} for {_seconds(until_ns - start_ns)}"
     elif cause.what == "loss":
-        shares = _shares(found.loss, "→←", "<=")
+        shares = _shares(found.loss, "→←", "<=", ">=")
         bad = f"lost {shares}" if shares else "rate limited"
     elif cause.what == "slow-receiver":
         bad = "a receiver did not read"
@@ -127,12 +126,12 @@ def line(report: ConnectionReport) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _shares(loss: tuple[Loss, Loss], names: Sequence[str], at_most: str) -> str:
+def _shares(loss: tuple[Loss, Loss], names: Sequence[str], *limits: str) -> str:
     """Return what each direction lost; "" if both lost too little to mention, because a limit of
     the rate is the cause.
     """
     return ", ".join(
-        f"{at_most if part.is_limit else ''}{100 * part.share:.0f}% {name}"
+        f"{part.limit(*limits)}{100 * part.share:.0f}% {name}"
         for name, part, other in zip(names, loss, loss[::-1], strict=True)
         if part.share is not None and part.share >= _MIN_SHARE and not _of_answers(part, other)
     )
@@ -343,6 +342,7 @@ _LOSS_TEXTS: Final = {
     " next to the {other}, where the capture was taken, copies are missing.",
     "ids": "At most {sent} was lost on the way: IP identifications are missing next to the {other},"
     " where the capture was taken, but the {side} may have used some for other packets.",
+    "least": "At least {sent} was lost before it was captured: numbers or copies are missing.",
     "inferred": "{sent} did not arrive at the {other}, or was never sent: those numbers are missing"
     " next to the {other}, and the {side} may have skipped some.",
 }

@@ -12,14 +12,15 @@ from typing import Final
 
 from netdissect.model.pickling import pickle_by_fields
 
-SEEN: Final = ("observed", "inferred", "copies", "ids", "told")
-"""Those `Loss.basis` with which one capture shows the loss itself rather than a limit of it."""
+SEEN: Final = ("observed", "inferred", "copies", "ids", "told", "least")
+"""Those `Loss.basis` with which one capture shows losses, if not all."""
 LOSS_BASIS: Final = {
     "bound": "retransmitted or unacknowledged",
     "copies": "from missing copies",
     "ids": "from missing IP identifications",
     "inferred": "from missing numbers",
     "joined": "from both captures",
+    "least": "from what is missing in this capture",
     "observed": "from missing numbers",
     "told": "reported by the receiver",
 }
@@ -196,7 +197,8 @@ class Loss:
     `inferred`: the same, but the sender skips numbers now and then; `copies`: of what the sender
     sends several times at once, copies are missing next to the receiver; `ids`: IP identifications
     are missing there, which the sender may have used elsewhere; `told`: the receiver reports it;
-    `bound`: an upper limit from retransmissions; `unknown`: the capture cannot tell.
+    `bound`: an upper limit from retransmissions; `least`: a lower limit, what was lost before the
+    capture, which may be anywhere; `unknown`: the capture cannot tell.
     """
 
     def __init__(self, sent: int, lost: int, basis: str) -> None:
@@ -215,18 +217,22 @@ class Loss:
 
     @property
     def is_seen(self) -> bool:
-        """Return whether one capture shows the loss itself rather than a limit of it."""
+        """Return whether one capture shows losses rather than what they may have caused."""
         return self.basis in SEEN
 
     @property
     def is_known(self) -> bool:
-        """Return whether the loss itself is known, from one capture or two."""
+        """Return whether losses are seen, in one capture or two."""
         return self.is_seen or self.basis == "joined"
 
     @property
     def is_limit(self) -> bool:
         """Return whether the actual loss may be lower."""
         return self.basis in ("bound", "ids", "inferred")
+
+    def limit(self, at_most: str = "at most ", at_least: str = "at least ") -> str:
+        """Return what stands before the share if it is a limit; else ""."""
+        return at_most if self.is_limit else at_least if self.basis == "least" else ""
 
 
 @dataclass(slots=True, init=False)

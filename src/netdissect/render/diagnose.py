@@ -83,10 +83,10 @@ def brief_lines(found: Diagnosis) -> Iterator[Line]:
 
 
 def loss_text(part: Loss) -> str:
-    """Return the loss of a direction as a short text: `5.2%`, `<=5.2%` or `?`."""
+    """Return the loss of a direction as a short text: `5.2%`, `<=5.2%`, `>=5.2%` or `?`."""
     if part.share is None:
         return "?"
-    return ("<=" if part.is_limit and part.lost else "") + percent(part.share)
+    return (part.limit("<=", ">=") if part.lost else "") + percent(part.share)
 
 
 def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
@@ -216,10 +216,9 @@ def loss_line(way: int, part: Loss) -> str:
     if not part.lost:
         word = {"bound": "retransmitted", "told": "reported lost"}.get(part.basis, "missing")
         return f"{arrow_of(Direction(way))} none of {part.sent} {word}"
-    most = "at most " if part.is_limit else ""
     share = f"{part.lost}" if part.share < _LEAST_SHARE else percent(part.share)
     sent = f"{part.sent} sent reliably" if part.basis == "bound" else f"{part.sent}"
-    return f"{arrow_of(Direction(way))} {most}{share} of {sent}, {LOSS_BASIS[part.basis]}"
+    return f"{arrow_of(Direction(way))} {part.limit()}{share} of {sent}, {LOSS_BASIS[part.basis]}"
 
 
 def _late(way: int, late: AddedDelay) -> str:

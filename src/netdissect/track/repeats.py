@@ -71,7 +71,7 @@ class Repeats:
 
     __slots__ = (
         "_context", "_early", "_gap_class", "_memory", "_numbers", "_recorder", "_requests",
-        "_store", "counted", "duplicates", "retransmissions", "undecided",
+        "_store", "counted", "duplicates", "of_bursts", "retransmissions", "undecided",
     )  # fmt: skip
 
     def __init__(
@@ -82,9 +82,9 @@ class Repeats:
         self._numbers = numbers
         self._store = store
         self._recorder = recorder
-        self.retransmissions = self.duplicates = 0
-        self.undecided = 0
-        """Further copies with the verdict unknown."""
+        self.retransmissions = self.duplicates = self.undecided = 0
+        self.of_bursts = 0
+        """Further copies that came while some of `SpaceRule.burst` were missing."""
         self._memory: CopyMemory | None = None
         """None before the first further copy."""
         self._early: EarlyCopy | None = None
@@ -103,8 +103,7 @@ class Repeats:
 
     def release(self) -> None:
         """Drop what is not needed after the report."""
-        self._recorder = None
-        self._memory = None
+        self._recorder = self._memory = None
 
     def request(self, time_ns: int) -> None:
         """Note that the receiver asks for what it misses."""
@@ -237,6 +236,7 @@ class Repeats:
                 self._gap_class = AFTER_TIMER
         requests, again = self._requests, self._gap_class != WITHIN_GUARD
         asked = requests is not None and requests.permit(seq, time_ns - gap_ns, again=again)
+        self.of_bursts += copies < context.rule.burst
         soon = self._gap_class in (WITHIN_QUARTER, WITHIN_NETWORK_DELAY)
         if soon and NETWORK_COPY_NS <= gap_ns < CLOSE_RESEND_NS:
             self._note_close_resend()

@@ -542,14 +542,14 @@ class Space(StrayedUnits):
         return self.numbers.never_seen(self.units + self.repeats.copies_with_numbers())
 
     def _extra(self) -> dict[str, Any]:
-        counts = {
-            "strays": self.strays.count, "undecided": self.repeats.undecided,
-            "forgotten": self.forgotten,
-        }  # fmt: skip
+        counts = {"strays": self.strays.count, "undecided": self.repeats.undecided}
+        counts["forgotten"] = self.forgotten
         extra: dict[str, Any] = {name: count for name, count in counts.items() if count}
         if self.rule.burst > 1 and self.rule.consecutive:
             sent = self.rule.burst * (self.units + self.numbers.never_seen(self.units))
             extra["copies_missing"] = max(0, sent - self.units - self.repeats.retransmissions)
+            came = self.units + self.repeats.of_bursts
+            extra["copies_missing_of_seen"] = max(0, self.rule.burst * self.units - came)
         feedback, quality = self.acks.feedback, self.ack_stats.quality
         if feedback is not None:
             extra |= feedback.counts()
