@@ -10,7 +10,7 @@ from netdissect.model.policy import AckRule
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
 from netdissect.track.findings import Findings
-from netdissect.track.numbers import MAX_MISSING
+from netdissect.track.numbers import MAX_LEAPS, MAX_MISSING
 from netdissect.track.strides import StridedSpace
 from tracking import MS, rule
 
@@ -170,6 +170,39 @@ def test_next_to_the_sender_nothing_is_missing() -> None:
     assert space.report().never_seen == 2
     space.repeats.set_vantage(sender_near=True, receiver_near=False)
     assert space.report().never_seen == 0
+
+
+def slow_fed(space, *ticks):
+    """Feed numbers that come 20 ms apart each."""
+    for tick in ticks:
+        space.unit(tick, None, None, "Snap", tick, tick * 20 * MS)
+        space.ack(tick, 0, tick, tick * 20 * MS + 1)
+
+
+@pytest.mark.parametrize("clock", [{}, {"tick_ms": 20}])
+def test_a_pause_in_which_many_numbers_were_left_out_is_no_rest(clock: dict[str, int]) -> None:
+    """Whether they were lost, or skipped by a sender that was busy: it should have been heard."""
+    space = strided(**clock)
+    slow_fed(space, *range(100, 200, 2), *range(270, 290, 2))
+    paused = 198 * 20 * MS, 270 * 20 * MS
+    assert space.numbers.ran_on(*paused)
+    # Something else came just before the pause, and after most of it.
+    assert space.numbers.ran_on(200 * 20 * MS, paused[1])
+    assert not space.numbers.ran_on(260 * 20 * MS, paused[1])
+    assert not space.numbers.ran_on(100 * 20 * MS, 150 * 20 * MS)
+    slow_fed(space, *range(290, 400, 2), 440, 442)
+    assert not space.numbers.ran_on(398 * 20 * MS, 440 * 20 * MS)  # 0.8 s
+    for number in range(1000, 30_000, 100):
+        slow_fed(space, number, number + 2, number + 80)
+    assert len(space.numbers.pauses) == MAX_LEAPS
+
+
+def test_a_sender_that_went_over_to_longer_steps_left_nothing_out_in_a_pause() -> None:
+    space = strided(slow_step=50)
+    slow_fed(space, *range(100, 200, 2))
+    for tick in (250, 300, 350):
+        space.unit(tick, None, None, "Snap", tick, tick * 20 * MS)
+    assert space.numbers.pauses == ()
 
 
 def test_numbers_that_begin_anew_unsaid_are_no_copies() -> None:

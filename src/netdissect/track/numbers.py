@@ -22,6 +22,10 @@ MAX_LEAPS: Final = 64
 """Runs of missing numbers of a space whose times are remembered: the newest."""
 MAX_BURSTS = 32
 """Bursts kept per space; of more than these, the longest."""
+_MIN_MISSING: Final = 3
+"""A pause is a silence if at least this many numbers in a row are missing after it, ..."""
+_MIN_STEPS: Final = 12
+"""... or this many at equal steps, which a busy sender may have skipped."""
 
 
 class Numbers:
@@ -30,7 +34,7 @@ class Numbers:
     __slots__ = (
         "_base", "_before", "_bits", "_context", "_never_before", "bursts", "consecutive",
         "disorder", "ended", "first", "half", "isolated", "leaps", "mask", "missing", "modulus",
-        "newest", "other", "other_ns", "out_of_order", "reach", "skipped",
+        "newest", "other", "other_ns", "out_of_order", "pauses", "reach", "skipped",
     )  # fmt: skip
 
     def __init__(self, context: SpaceContext) -> None:
@@ -60,6 +64,10 @@ class Numbers:
         """(time, first missing number, number that came) of the newest runs of missing numbers."""
         self.bursts: list[Burst] = []
         """The longest runs of missing numbers."""
+        self.pauses: tuple[tuple[int, int, int], ...] = ()
+        """(from, to, numbers left out) of the newest pauses of a sender whose numbers come at equal
+        steps.
+        """
         self._never_before = 0
         """How many numbers the ended epochs span."""
         self.ended: tuple[int, int] | None = None
@@ -193,6 +201,23 @@ class Numbers:
         if len(bursts) > MAX_BURSTS:
             self._context.hit("MAX_BURSTS")
             bursts.remove(min(bursts, key=lambda burst: burst.count))
+
+    def add_pause(self, from_ns: int, to_ns: int, steps: int) -> None:
+        """Remember a pause in which numbers at equal steps, so many, were left out."""
+        self.pauses = (*self.pauses[1 - MAX_LEAPS :], (from_ns, to_ns, steps))
+
+    def ran_on(self, since_ns: int, until_ns: int) -> bool:
+        """Return whether numbers are missing after a pause of a side: it should have been heard."""
+        return any(
+            # Numbers that were missing before the last packet say nothing about the pause.
+            burst.count >= _MIN_MISSING and burst.from_ns == since_ns and burst.to_ns >= until_ns
+            for burst in self.bursts
+        ) or any(
+            # Something else may have come between the last number and the pause.
+            from_ns <= since_ns < until_ns <= to_ns
+            and steps * (until_ns - since_ns) >= _MIN_STEPS * (to_ns - from_ns)
+            for from_ns, to_ns, steps in self.pauses
+        )
 
     def arrived_late(self, seq: int) -> None:
         """Note that a missing number has come. If its sender never sends again, the number was

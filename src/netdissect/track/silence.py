@@ -35,8 +35,6 @@ BUSY_RATE: Final = 20
 """A side sends much more often if it sends this many datagrams in a period of its timer."""
 BUSY_DATAGRAMS: Final = 50
 """The rate of a side is known after this many datagrams."""
-MIN_MISSING: Final = 3
-"""A pause is a silence if at least this many numbers in a row are missing after it."""
 MIN_QUESTIONS: Final = 2
 """A side is silent if it has not answered this many questions in the time that answers take."""
 MANY_QUESTIONS: Final = 12
@@ -156,13 +154,8 @@ class SilenceDetector:
         if self._findings.misses:
             return
         for side, since, until in self._pauses:
-            gone = any(
-                # Numbers that were missing before the last packet say nothing about the pause.
-                burst.count >= MIN_MISSING and burst.from_ns == since[0] and burst.to_ns >= until[0]
-                for space in self._lanes[side].space_list
-                for burst in space.numbers.bursts
-            )
-            if gone:
+            spaces = self._lanes[side].space_list
+            if any(space.numbers.ran_on(since[0], until[0]) for space in spaces):
                 self._add("silence", side, since, until, ("numbers", 0))
 
     def drop_brief(self, over_ns: int) -> None:

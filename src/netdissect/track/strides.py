@@ -23,6 +23,7 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import SpaceReport
+from netdissect.track.ackstats import PAUSE_NS
 from netdissect.track.findings import Findings
 from netdissect.track.numbers import MAX_MISSING
 from netdissect.track.ranges import Recent
@@ -69,9 +70,9 @@ class StridedSpace(Space):
         """Units in order when the last step of more than one was seen."""
         self._before_jump: tuple[int, int, int] = (0, ABSENT, 0)
         """`stride`, `acked_at` and `taken` before the newest jump."""
-        self._open: tuple[list[int], int, int, i64] | None = None
-        """(numbers left out, frame, time, `_clock_ms` or ABSENT) of the last longer step, until the
-        next step judges it.
+        self._open: tuple[list[int], int, int, i64, int] | None = None
+        """(numbers left out, frame, time, `_clock_ms` or ABSENT, time of the number before) of the
+        last longer step, until the next step judges it.
         """
 
     def clocked(self, number: i64, left_ms: i64, frame: i64) -> None:
@@ -114,7 +115,7 @@ class StridedSpace(Space):
             missing.add(number, number + 1)
         numbers.bound_missing()
         since_ms = self._clock_ms if frame == self._clock_frame else ABSENT
-        self._open = (lacking, frame, time_ns, since_ms)
+        self._open = (lacking, frame, time_ns, since_ms, self._arrival_ns(last, time_ns))
         slow = self.rule.slow_step
         # The slow server sends multiples of `slow_step` only, so this number is not one of its.
         if not slow or seq % slow:
@@ -144,7 +145,7 @@ class StridedSpace(Space):
         """
         if self._open is None:
             return False
-        lacking, frame, time_ns, since_ms = self._open
+        lacking, frame, time_ns, since_ms, since_ns = self._open
         self._open = None
         missing = self.numbers.missing
         slow = self.rule.slow_step
@@ -155,6 +156,8 @@ class StridedSpace(Space):
             if step >= slow and step % slow == 0:
                 self.stride = slow
             return True
+        if time_ns - since_ns > PAUSE_NS:
+            self.numbers.add_pause(since_ns, time_ns, len(lacking))
         lost = [seq for seq in lacking if seq in missing]
         if self.rule.tick_ms:
             lost = self._judge_by_clock(lost, since_ms)
