@@ -276,6 +276,60 @@ def test_of_several_senders_with_the_same_numbers_equal_datagrams_are_of_unknown
     assert (outer.repeats.duplicates, inner.repeats.retransmissions) == (0, before)
 
 
+def with_another_sender(lane: Lane) -> None:
+    """Send datagrams 1 to 3, and those of a sender that begins with an equal one."""
+    outer, _ = spaces(lane)
+    for number in (1, 2, 3):
+        send(lane, number, number, 1, number, b"one%d" % number)
+    assert not outer.may_restart(400 * MS)
+    send(lane, 1, 0, 0, 400, b"one1")
+
+
+def test_what_another_sender_begins_with_is_no_copy_of_the_network() -> None:
+    """That there is one shows only when others of its datagrams collide."""
+    recorder = Recorder()
+    lane = Lane(Policy("test", (OUTER, INNER)), 0, Findings(1, {}, None), recorder.of(1))
+    outer, _ = spaces(lane)
+    with_another_sender(lane)
+    assert (outer.repeats.duplicates, outer.repeats.undecided) == (1, 0)
+    send(lane, 2, 0, 0, 410, b"two2")
+    send(lane, 3, 0, 0, 420, b"two3")
+    assert (outer.repeats.duplicates, outer.repeats.undecided) == (0, 1)
+    kinds = [copy.kind for unit in recorder.pending for copy in unit.copies]
+    assert (kinds.count("unknown"), kinds.count("duplicate")) == (1, 0)
+
+
+def test_where_one_sender_numbers_a_copy_of_its_first_datagram_stays_one() -> None:
+    lane, _ = lanes()
+    outer, _ = spaces(lane)
+    with_another_sender(lane)
+    send(lane, 2, 0, 0, 410, b"one2")
+    send(lane, 3, 0, 0, 420, b"damaged")
+    assert (outer.repeats.duplicates, outer.repeats.undecided) == (2, 0)
+
+
+def test_numbers_of_several_senders_are_not_missing() -> None:
+    lane, _ = lanes()
+    outer, _ = spaces(lane)
+    with_another_sender(lane)
+    for index, number in enumerate((2, 3, 40, 4, 41, 5)):
+        send(lane, number, 0, 0, 410 + index, b"two%d" % number)
+    send(lane, 4, 0, 0, 430, b"one4")
+    report, _ = finish(lane, 440)
+    assert report.extra["collisions"] == 3
+    assert (report.never_seen, report.bursts) == (0, ())
+    assert 39 in outer.numbers.missing  # a first copy that comes late is none of another
+
+
+def test_a_third_datagram_with_a_number_hides_no_copy_of_the_second() -> None:
+    lane, _ = lanes()
+    outer, inner = spaces(lane)
+    for content in (b"one", b"two", b"three", b"two"):
+        send(lane, 1, 7, 1, outer.wanted, content)
+    assert (outer.collisions, outer.repeats.undecided) == (2, 1)
+    assert inner.repeats.undecided == 1
+
+
 def test_a_bound_of_the_ranges_is_a_finding(monkeypatch) -> None:
     monkeypatch.setattr(ranges, "MAX_RANGES", 4)
     made, anomalies = connection(spaces=(OUTER, INNER))

@@ -169,10 +169,16 @@ def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
         for space in spaces
         if (space.copies_take_numbers or not space.retransmissions)
         and space.space != SEGMENTS
+        and not _is_shared(space)
         and _numbers(space) >= MIN_SENT
     ]
     # If messages travel in numbered datagrams, it is the datagrams that get lost.
     return max(once, key=lambda space: (_missing(space), _numbers(space)), default=None)
+
+
+def _is_shared(space: SpaceReport) -> bool:
+    """Return whether several senders use the same numbers, so that none is known to be missing."""
+    return not space.consecutive and bool(space.extra.get("collisions"))
 
 
 def limit_of(report: ConnectionReport, direction: int, limits: Limits) -> Ceiling | None:

@@ -11,11 +11,12 @@ from typing import Any, Final
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
+from netdissect.model.reports import Copy
 from netdissect.track.context import SpaceContext
 from netdissect.track.findings import Findings
 from netdissect.track.hashes import DatagramHashes
 from netdissect.track.numbers import Numbers
-from netdissect.track.outcomes import record_dropped
+from netdissect.track.outcomes import KIND, record_dropped
 from netdissect.track.ranges import Recent
 from netdissect.track.recorder import ConnectionRecorder, SpaceRecorder
 from netdissect.track.repeats import FINDING
@@ -28,6 +29,8 @@ MAX_EPOCHS = 16
 """Earlier epochs whose numbers are remembered."""
 LATEST: Final = 1024
 """At most this many numbers of a gap are looked up among the missing ones."""
+MAX_OPENINGS = 256
+"""Copies remembered that may not be the network's, because another sender may have begun."""
 MAX_SKIPS = 256
 """Gaps remembered, to know which acknowledgements may be in datagrams that did not come."""
 PATIENCE_NS: Final = 200_000_000
@@ -74,9 +77,9 @@ class CarrierSpace(Space):
 
     __slots__ = (
         "_acked_ns", "_before", "_began_ns", "_busiest", "_delivered_unread", "_first_ns", "_gaps",
-        "_guard_ns", "_in_window", "_latest_ns", "_marks", "_other_marks", "_paused_ns",
-        "_quiet_ns", "_resumed_ns", "_timeout_ns", "_window_ns", "collisions", "copied",
-        "current_number", "ignored", "late_acks", "refused", "requested_rate", "restarts",
+        "_guard_ns", "_in_window", "_latest_ns", "_marks", "_openings", "_other_marks",
+        "_paused_ns", "_quiet_ns", "_resumed_ns", "_timeout_ns", "_window_ns", "collisions",
+        "copied", "current_number", "ignored", "late_acks", "refused", "requested_rate", "restarts",
         "reverse", "stale_frame", "wanted",
     )  # fmt: skip
 
@@ -99,17 +102,22 @@ class CarrierSpace(Space):
         """Acknowledgements that came after their datagram had timed out."""
         self.ignored = 0
         """Acknowledgements in datagrams that are ignored."""
-        self.restarts = 0
-        self.refused = self.collisions = 0
+        self.restarts = self.refused = self.collisions = 0
         """Datagrams that are ignored for a number of an earlier epoch, and those with the number of
         another one, and other content.
+        """
+        self._openings: list[Copy | None] | None = None
+        """Duplicates since a copy of the datagram that began the epoch; None before the first such
+        copy. Without one, datagrams that collide are rather damaged ones.
         """
         self.wanted: i64 = 0
         """Datagrams, including copies, that ask for an acknowledgement."""
         self._quiet_ns = 0
         """Time of the datagram before the newest stray."""
         self._marks, self._other_marks = DatagramHashes(), DatagramHashes()
-        """The first datagram of each number, and the newest other one: that of a second sender."""
+        """The first datagram of each number; and the others, in places of their own, as several
+        senders may use a number.
+        """
         self.strays = _CarrierStrays(
             self.context, self.numbers, self.store, self.recorder, self._marks
         )
@@ -289,6 +297,14 @@ class CarrierSpace(Space):
             strays.report_jump(seq, frame, time_ns)
         return True
 
+    def _advance(self, last: i64, seq: i64, frame: i64, time_ns: i64) -> None:
+        """Process a newer number. The numbers of several senders may still come, but none are known
+        to be missing.
+        """
+        super()._advance(last, seq, frame, time_ns)
+        if not self.numbers.consecutive:
+            self.numbers.leap(last, seq, time_ns)
+
     def jump(self, last: int, seq: int, frame: i64, time_ns: i64) -> None:
         """Process a newer number `seq` after `last`, and remember the gap between them."""
         if seq > last + 1:
@@ -318,14 +334,16 @@ class CarrierSpace(Space):
             known = self._marks.knows(seq)
             if not known:
                 context.hit("MAX_MARKS")
-            if not known or self._marks.has(seq, mark) or self._other_marks.has(seq, mark):
-                # If most datagrams with equal numbers differ, there are several senders, which may
-                # send the same.
-                told = not known or self.collisions <= self.repeats.duplicates
+            if not known or self._marks.has(seq, mark) or self._other_marks.has(seq ^ mark, mark):
+                # Several senders may send the same.
+                told = not known or not self.shared
                 self._copy(seq, frame, time_ns, made=True if told else None)
             else:
                 self.collisions += 1
-                self._other_marks.keep(seq, mark)
+                if self._openings is not None and self.shared:
+                    numbers.consecutive = False
+                    self._doubt_openings(self._openings)
+                self._other_marks.keep(seq ^ mark, mark)
                 self._lone(seq, mark, frame, time_ns)
                 context.find(
                     "number-reused", frame, time_ns, self.direction,
@@ -347,8 +365,32 @@ class CarrierSpace(Space):
             self.repeats.undecided += 1
         self.copied = made
         self.context.findings.add(FINDING[made], frame, time_ns, self.direction)
+        copy = None
         if self.recorder is not None:
-            self.recorder.late_copy(self.context, seq, made, None, frame, time_ns, time_ns)
+            copy = self.recorder.late_copy(self.context, seq, made, None, frame, time_ns, time_ns)
+        if made and self._openings is not None:
+            if len(self._openings) < MAX_OPENINGS:
+                self._openings.append(copy)
+            else:
+                self.context.hit("MAX_OPENINGS")
+
+    @property
+    def shared(self) -> bool:
+        """Return whether several senders number from the start: most datagrams with equal numbers
+        differ.
+        """
+        return self.collisions > self.repeats.duplicates + self.repeats.undecided
+
+    def _doubt_openings(self, openings: list[Copy | None]) -> None:
+        """Take back that the network made copies: another sender has begun with them."""
+        self.repeats.duplicates -= len(openings)
+        self.repeats.undecided += len(openings)
+        self.context.findings.reclassify(FINDING[True], FINDING[None], len(openings))
+        for copy in openings:
+            if copy is not None and self.recorder is not None:
+                copy.kind = KIND[None]
+                self.recorder.copy_reclassified(copy, KIND[True])
+        openings.clear()
 
     def _known_before(self, wire_seq: int) -> bool:
         """Return whether a datagram of an earlier epoch had this number."""
@@ -475,7 +517,11 @@ class CarrierSpace(Space):
 
     def may_restart(self, time_ns: i64) -> bool:
         """Return False if this may be a copy of the datagram that began the epoch."""
-        return self.numbers.last is None or time_ns - self._began_ns >= self._guard_ns
+        if self.numbers.last is None or time_ns - self._began_ns >= self._guard_ns:
+            return True
+        if self._openings is None:
+            self._openings = []
+        return False
 
     def restart(self) -> None:
         """Begin a new epoch; the receiver remembers the numbers of the old one."""
@@ -483,6 +529,8 @@ class CarrierSpace(Space):
         if numbers.last is None:
             return
         self.restarts += 1
+        if self._openings is not None:
+            self._openings.clear()
         self._gaps.clear()
         self._delivered_unread.clear()
         span = (numbers.first, numbers.last, numbers.missing)

@@ -525,7 +525,7 @@ class Space(StrayedUnits):
             repeats.retransmissions, repeats.duplicates,
             ack_stats.acked, ack_stats.unacked, unknown,
             self.numbers.never_seen(self.units), self.numbers.out_of_order, self.attempts.given_up,
-            first, last, self.store.max_copies, self.rule.consecutive, ack_stats.rtt.summary(),
+            first, last, self.store.max_copies, self.numbers.consecutive, ack_stats.rtt.summary(),
             None if lateness is None else lateness.summary(), timer_ms, tuple(self.numbers.bursts),
             self._extra(), self.numbers.skipped, self.rule.copies_take_numbers, acked_by_name,
         )  # fmt: skip
