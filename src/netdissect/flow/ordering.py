@@ -35,9 +35,9 @@ MAX_HISTORY_OCTETS = 8 * 1024 * 1024
 """Bytes (PIECE_COST included) of released data that are kept for all directions together, to
 compare retransmissions with.
 """
-MAX_HISTORY_COMPARED = 64
+MAX_HISTORY_COMPARED: Final = 64
 """Most recent pieces of a direction that a retransmission is compared with."""
-MAX_AHEAD = 1 << 30
+MAX_AHEAD: Final = 1 << 30
 """Size of the largest window, bytes. Source: RFC 7323 section 2.3."""
 
 _INITIAL_ROOM: Final = 64

@@ -500,10 +500,10 @@ class Connection(ScanSink):
 
     def judge(self) -> None:
         """Infer the vantage again from the evidence so far."""
-        client, server = self.lanes
-        late, later, (near, nearer) = client.disorder(), server.disorder(), self.vantage.near
+        client, server = self.lanes[0], self.lanes[1]  # to unpack a list takes an iterator
+        late, later, near = client.disorder(), server.disorder(), self.vantage.near
         signs = late or later or self.findings.misses
-        if near and nearer and not (signs or client.passed() or server.passed()):
+        if near[0] and near[1] and not (signs or client.passed() or server.passed()):
             return  # the quickest answers only get quicker, so both sides stay near
         of_client = server.evidence(late, client.missing)
         if self.vantage.update(of_client, client.evidence(later, server.missing)):
