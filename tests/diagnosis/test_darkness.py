@@ -37,3 +37,23 @@ def test_numbers_that_are_missing_after_a_pause_show_a_silence(
     assert found.cause.from_ns is not None
     assert found.cause.to_ns is not None
     assert found.cause.from_ns < since + DARK_NS <= found.cause.to_ns
+
+
+@pytest.mark.parametrize(
+    "name", ["riptide/udp_2.2.1_clean", "riptide/udp_2.0.0_clean", "teeworlds/ddnet_clean"]
+)
+def test_a_server_that_answers_late_was_silent(name: str, tmp_path: Path) -> None:
+    """Its client asks to begin again and again for four seconds before it is answered."""
+    path = CAPTURES / f"{name}.pcap"
+    first = analyze(path).connections[0].first_frame
+
+    def late(found: list[Record]) -> list[Record]:
+        time_ns, octets, wire = found[first - 1]
+        asked = [(time_ns - 1_000_000_000 * step, octets, wire) for step in (4, 3, 2, 1)]
+        return [*asked, *found[first - 1 :]]
+
+    report = analyze(rewritten(path, tmp_path / "late.pcap", late)).connections[0]
+    span = report.quiet[0]
+    assert (span.kind, span.direction, span.basis, span.unanswered) == ("silence", 1, "asked", 4)
+    assert span.from_ns == report.first_time_ns
+    assert (span.from_frame, span.to_frame) == (1, 6)

@@ -87,8 +87,8 @@ class SilenceDetector:
     """The silences and one-way spans of one connection."""
 
     __slots__ = (
-        "_findings", "_lanes", "_lifetime", "_over_tcp", "_pauses", "_requests", "request_ns",
-        "spans", "stream",
+        "_asked_first", "_findings", "_lanes", "_lifetime", "_over_tcp", "_pauses", "_requests",
+        "request_ns", "spans", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -110,6 +110,8 @@ class SilenceDetector:
         """When a side last asked to begin; 0 = never."""
         self._requests = 0
         """How often it asked again although it had been answered."""
+        self._asked_first: tuple[int, ...] = ()
+        """When it asked before anything of its peer came; at most `MANY_QUESTIONS` times."""
 
     def watch(self, stream: StreamTrack) -> None:
         """Judge the pauses and the answers of a TCP connection as well."""
@@ -122,6 +124,7 @@ class SilenceDetector:
         """Judge the pause of a side that sends again; `since` is (time, frame) before the pause."""
         since_ns, since_frame = since
         basis = self._expected(side, since_ns, time_ns, LATE_PERIODS)
+        basis = basis or self._answered_late(side, since_ns, time_ns)
         if basis is not None:
             self._add("silence", side, (since_ns, since_frame), (time_ns, frame), basis)
         elif len(self._pauses) < MAX_SPANS and not self._lifetime.over_ns:
@@ -181,9 +184,22 @@ class SilenceDetector:
 
     def handshake_request(self, side: int, time_ns: int) -> None:
         """Process a side's request to begin."""
-        if 0 < self.request_ns < self._lanes[1 - side].last_ns:
+        if not self._lanes[1 - side].datagrams:
+            self._asked_first = (*self._asked_first[1 - MANY_QUESTIONS :], time_ns)
+        elif 0 < self.request_ns < self._lanes[1 - side].last_ns:
             self._requests += 1
         self.request_ns = time_ns
+
+    def _answered_late(self, side: int, since_ns: int, time_ns: int) -> tuple[str, int] | None:
+        """Return (basis, questions) if a side that is heard for the first time has let its peer ask
+        to begin again and again, else None.
+        """
+        if self._lanes[side].datagrams or self._findings.misses:
+            return None
+        again = [asked_ns for asked_ns in self._asked_first if asked_ns > since_ns]
+        if len(again) < MIN_QUESTIONS or time_ns - again[0] <= ANSWER_NS:
+            return None
+        return "asked", len(again)
 
     def _only_asked_to_begin(self, side: int) -> bool:
         """Return whether a side did nothing but ask to begin, although it was answered. Then a
