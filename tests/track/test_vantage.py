@@ -37,7 +37,9 @@ def evidence(quickest_ms, answers=10, disorder=0, held_ms=0, slow_ms=50, usual_m
         (evidence(None, 0), evidence(40), "unknown", (None, None)),
         (evidence(None, 0), evidence(None, 0), "unknown", (None, None)),
         (evidence(None, 0, disorder=5), evidence(0.1), "server", (False, True)),
-        (evidence(0.1, disorder=4), evidence(0.1), "unknown", (True, True)),
+        (evidence(0.1, disorder=1), evidence(0.1), "unknown", (None, None)),
+        (evidence(0.3, disorder=1), evidence(40), "unknown", (None, False)),  # a quick path before
+        (evidence(None, 0, disorder=5), evidence(None, 0, disorder=5), "unknown", (False, False)),
         (evidence(30, disorder=5), evidence(30, disorder=5), "middle", (False, False)),
         (evidence(0.1, disorder=9), evidence(0.1), "unknown", (None, None)),  # they contradict
         (evidence(30, disorder=9), evidence(25, disorder=3), "unknown", (False, None)),  # the middle?

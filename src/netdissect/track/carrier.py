@@ -350,7 +350,7 @@ class CarrierSpace(Space):
                     f"{seq & numbers.mask} is used by another datagram as well", seq=seq,
                 )  # fmt: skip
             return True
-        if context.started or seq > numbers.first:
+        if numbers.consecutive and (context.started or seq > numbers.first):
             numbers.disorder += 1
             self._notify_evidence()
         numbers.out_of_order += 1

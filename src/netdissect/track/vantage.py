@@ -3,9 +3,10 @@
 The method compares how soon both sides answer what the capture shows them receiving. If it was
 taken next to a side, that side answers as soon as its program reads the network, while the answers
 of the other side take a network round trip. In addition, numbers that arrive out of order have
-crossed a network, so that their sender is not near. Without enough evidence, or with contradictory
-evidence, the vantage is unknown. All thresholds are for the *quickest* answers, because anything
-can make an answer slow, but nothing makes it quicker than the network.
+crossed a network, so that their sender is not near, even if it answers quickly. Without enough
+evidence, or with contradictory evidence, the vantage is unknown. All thresholds are for the
+*quickest* answers, because anything can make an answer slow, but nothing makes it quicker than the
+network.
 """
 
 from __future__ import annotations
@@ -155,6 +156,8 @@ class Vantage:
         return word
 
     def _concluded(self) -> str:
+        if not (self.evidence[0].heard or self.evidence[1].heard):
+            return "unknown"  # programs without acknowledgements may change the order themselves
         for side, sight in enumerate(self.evidence):
             # Few answers may have met a busy program, but not for longer than another tick.
             few = 1 if sight.answers >= MIN_ANSWERS else 2
@@ -244,13 +247,13 @@ def _chance(quickest_ns: int, slow_ns: int, answers: int) -> float:
 
 def _near(side: Evidence, other: Evidence, tick_ns: i64, *, other_far: bool) -> bool:
     """Return whether this side is next to the capture."""
-    if not side.heard or side.crossed or side.passed >= MIN_PASSED:
-        return False  # Quick answers and signs of a network contradict each other.
+    # Quick answers and signs of a network contradict each other. Next to real programs, not one
+    # unit came out of order.
+    if not side.heard or side.disorder or side.crossed or side.passed >= MIN_PASSED:
+        return False
     if side.quickest_ns <= NEAR_NS:
         return True
-    # Answers that are not so quick tell nothing beside any sign of a network.
-    quick = side.quickest_ns <= tick_ns and not side.disorder
-    return other_far and quick and _is_quicker(side, other)
+    return other_far and side.quickest_ns <= tick_ns and _is_quicker(side, other)
 
 
 def _is_quicker(side: Evidence, other: Evidence) -> bool:
