@@ -229,7 +229,9 @@ def test_an_answer_to_a_copy_that_is_missing_makes_no_long_way_short(side: str, 
     (report,), part, _ = concluded(at_random(0.05, seed)(frames))
     assert report.misses_frames
     assert (report.vantage, report.near) == (side, whole[0].near)
-    assert not [place for place, kind in part.items() if kind != kinds[place] and kind != "original"]
+    # How usual a pause is depends on all frames, so that a verdict may become unknown, or known.
+    assert not [place for place, kind in part.items()
+                if kind not in ("original", "unknown", kinds[place]) and kinds[place] != "unknown"]  # fmt: skip
 
 
 def test_a_connect_whose_request_is_missing_begins_a_connection() -> None:

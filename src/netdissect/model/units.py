@@ -29,10 +29,6 @@ class CopyGaps(NamedTuple):
     """Whether there is a network that may copy, however short it is: it copied questions that
     nobody sends twice, or their answers, left units out or changed their order.
     """
-    late: bool = False
-    """Whether several copies came so late that they are hardly network copies, and sooner than
-    their sender permits: some network copies are as late then, or delays differ by that much.
-    """
     apart_ns: int = 0
     """Copies that came too soon for their sender's timer by at least this much are the network's;
     0 = unknown.

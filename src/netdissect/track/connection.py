@@ -290,7 +290,7 @@ class Connection(ScanSink):
         self.lifetime.begin(frame, time_ns)
         for lane in self.lanes:
             for space in lane.space_list:
-                space.context.started = self.started
+                space.context.begin(started=self.started)
 
     # -- events ------------------------------------------------------------------------------------
 

@@ -16,9 +16,11 @@ FAR_GUARD_SHARE: Final = 3
 the network. In captures of real programs, network copies came within a quarter of the guard, and
 retransmissions in order after two fifths of it.
 """
+NETWORK_COPY_NS: Final = 10_000_000
+"""In captures of real programs, the network delivered its copies within this time, in ns."""
 CLOSE_RESEND_NS: Final = 15_000_000
-"""A copy that comes later than network copies do (`repeats.NETWORK_COPY_NS`) but within this time,
-in ns, is usually a retransmission behind a copy that the network delayed.
+"""A copy that comes later than network copies do, but within this time, in ns, is usually a
+retransmission behind a copy that the network delayed.
 """
 RELEASED_NS: Final = 1_000_000
 """Datagrams that a stalled network releases at once come this close together, in ns. Shorter gaps
@@ -37,8 +39,8 @@ that, three of four such copies were the network's.
 WITHIN_NETWORK_DELAY: Final = 3
 """The gap is one that a network copy may have, and is shorter than half of the sender's timer."""
 BELOW_GUARD: Final = 4
-"""The gap is longer than those of most network copies, yet shorter than the guard that follows from
-two round trips which both sides state.
+"""The gap is longer than those of most network copies, yet shorter than the sender's guard, or much
+shorter than its timer, where `least_timer_ns` tells them.
 """
 AFTER_TIMER: Final = 5
 """The gap is longer than those."""
@@ -92,9 +94,9 @@ class SpaceContext:
     """
 
     __slots__ = (
-        "_at_receiver", "_learnt", "_stated", "delay_ns", "direction", "far_delay_ns",
+        "_at_receiver", "_learnt", "delay_ns", "direction", "far_delay_ns",
         "far_guard_ns", "findings", "guard_ns", "in_stream", "least_timer_ns", "receiver_near",
-        "rule", "sender_near", "started", "vantage_final",
+        "rule", "sender_near", "started", "stated", "vantage_final",
     )  # fmt: skip
 
     def __init__(self, rule: SpaceRule, direction: int, findings: Findings) -> None:
@@ -121,9 +123,9 @@ class SpaceContext:
         """
         self.least_timer_ns = 0
         """The shortest timer that the sender may work with by the round trips that both sides have
-        stated so far; 0 before two of them.
+        stated so far, or its first one before it can have learnt any; 0 = unknown.
         """
-        self._stated = False
+        self.stated = False
         """Whether both sides have stated a round trip."""
         self._learnt = False
         """Whether the sender may have learnt a round trip that neither side has stated yet."""
@@ -143,6 +145,13 @@ class SpaceContext:
     def misses_first(self) -> bool:
         """Return whether units may have been sent before the capture began, and again since."""
         return self.rule.resend is not None and not self.started
+
+    def begin(self, *, started: bool) -> None:
+        """Note at its first datagram whether the capture has the connection from its start."""
+        self.started = started
+        resend = self.rule.resend
+        if started and resend is not None and resend.rtt_factor:
+            self.least_timer_ns = self.far_delay_ns  # As `retime` does before any round trip.
 
     def retime(
         self,
@@ -170,13 +179,15 @@ class SpaceContext:
             if not window_ms:
                 self.guard_ns = guard_ns
                 return
-            self._stated, self._learnt = stated_ms is not None, learnt
+            self.stated, self._learnt = stated_ms is not None, learnt
             self.far_delay_ns, guard_ns = resend_timers(resend, stated_ms, 0.0)
             # The newest sample may not have reached the sender yet, so that the shorter guard
             # counts.
             before_timer_ns, before_guard_ns = resend_timers(resend, before_ms, 0.0)
             self.far_guard_ns = min(guard_ns, before_guard_ns)
+            # Before any round trip, a sender that was seen from its start has only its first timer.
             known = stated_ms is not None and before_ms is not None
+            known = known or (resend.rtt_factor > 0 and not self.stated and self.timer_known)
             self.least_timer_ns = min(self.far_delay_ns, before_timer_ns) if known else 0
         self.guard_ns = int(window_ms * _MS)
 
@@ -185,7 +196,7 @@ class SpaceContext:
         """Return whether the sender works with the far timer and guard. It may have learnt a round
         trip that it states later, or before the capture began.
         """
-        return self._stated or (self.started and not self._learnt)
+        return self.stated or (self.started and not self._learnt)
 
     def gap_class(self, gap_ns: int) -> int:
         """Return the class of the gap between two copies, by the sender's guard and timer. A

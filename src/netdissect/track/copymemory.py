@@ -7,7 +7,13 @@ from typing import Final
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.model.units import CopyGaps
-from netdissect.track.context import RELEASED_NS, WITHIN_GUARD, SpaceContext
+from netdissect.track.context import (
+    BELOW_GUARD,
+    RELEASED_NS,
+    WITHIN_FAR_GUARD,
+    WITHIN_GUARD,
+    SpaceContext,
+)
 from netdissect.track.schedule import Schedule
 
 MAX_DOUBTFUL = 256
@@ -30,14 +36,12 @@ captures of real programs, a relay that delivered its copies 3 ms later did so w
 """
 MIN_COMMON: Final = 6
 """At least this many copies show which gaps they have in common."""
-SEVERAL_LATE: Final = 4
-"""One copy below the sender's guard may be a retransmission behind a delayed copy; so many show
-that the network makes copies as late, or that its delays differ by that much.
-"""
 COMMON_RATIO: Final = 5
 """There are at least this many copies in the span for each copy beside it. Retransmissions behind
 delayed copies have all gaps, so that at most one in 30 copies in the span is such a one.
 """
+LEAST_HELD_NS: Final = 40_000_000
+"""Any network may hold a datagram back for as long, in ns, even if no number shows it."""
 
 
 NEVER: Final = 1 << 62
@@ -49,8 +53,8 @@ class EarlyCopy:
 
     __slots__ = (
         "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "late", "made",
-        "needs_ns", "record", "released", "seq", "short_ns", "stalled", "time_ns", "timed",
-        "verdict",
+        "needs_ns", "record", "released", "seq", "short_ns", "stalled", "stated", "time_ns",
+        "timed", "verdict",
     )  # fmt: skip
 
     def __init__(self, gap_class: int, gap_ns: int, time_ns: int) -> None:
@@ -72,6 +76,8 @@ class EarlyCopy:
         """
         self.timed = True
         """Whether the sender's timer was known; if not, its gap tells nothing of network copies."""
+        self.stated = False
+        """Whether both sides had stated two round trips by which the sender sets its timer."""
         self.asked = False
         """Whether the receiver had asked for it."""
         self.short_ns = 0
@@ -103,6 +109,36 @@ class EarlyCopy:
         delayless = context.receiver_near is True and context.far_guard_ns > 0
         copied = delayless and context.findings.gaps_of(context.direction).copied
         return None if copied else False
+
+    def verdict_far(
+        self, context: SpaceContext, *, released: bool, too_soon: bool
+    ) -> bool | None:  # fmt: skip
+        """Return the verdict behind a network, where the sender's timer is known.
+
+        Args:
+            context: what is known of the vantage and the network.
+            released: a stalled network may have released the copy.
+            too_soon: the copy came sooner than the sender's shortest wait lets expect.
+
+        """
+        findings = context.findings
+        gaps = findings.gaps_of(context.direction)
+        surely = self.timed and 0 < gaps.shortest_ns <= self.gap_ns <= gaps.longest_ns
+        if self.gap_class < BELOW_GUARD:
+            surely = surely or 0 < gaps.apart_ns <= self.short_ns
+        if released:
+            return False if self.stalled and not surely else None
+        held_ns = max(gaps.held_ns, findings.held_ns[context.direction])
+        doubted = gaps.doubted
+        if self.stated:
+            held_ns, doubted = max(held_ns, LEAST_HELD_NS), False
+            too_soon = self.gap_class <= WITHIN_FAR_GUARD
+        doubted = doubted or self.needs_ns <= held_ns
+        if context.sender_near is False or findings.gaps_known:
+            # Behind a network, a resend may come this soon after a copy that was held back.
+            timed = self.stated or self.short_ns > 0 or not context.receiver_near
+            doubted = doubted or self.late or (self.stalled and timed)
+        return True if surely or (too_soon and not doubted) else None
 
 
 class CopyMemory:
@@ -175,6 +211,7 @@ class CopyMemory:
             alike = alike and other.counted == early.counted and other.made is early.made
             alike = alike and (other.short_ns > 0) == (early.short_ns > 0)
             alike = alike and other.stalled == early.stalled and other.late == early.late
+            alike = alike and other.stated == early.stated
             if alike and other.needs_ns == early.needs_ns and other.released == early.released:
                 other.count += 1
                 return False
@@ -195,8 +232,7 @@ class CopyMemory:
         shortest_ns, longest_ns = self.common_gaps()
         if longest_ns:
             gaps = gaps._replace(shortest_ns=shortest_ns, longest_ns=longest_ns)
-        late = self.schedule.late >= SEVERAL_LATE
-        return gaps._replace(late=late, apart_ns=self.schedule.apart_ns(), held_ns=held_ns)
+        return gaps._replace(apart_ns=self.schedule.apart_ns(), held_ns=held_ns)
 
     def common_gaps(self) -> tuple[int, int]:
         """Return the (shortest, longest) gap in ns of the copies that the network makes in always

@@ -29,15 +29,16 @@ from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, SpaceRule
 from netdissect.model.reports import Copy, UnitRecord
 from netdissect.track.arrivals import (
-    OVERTAKEN_BY,
     burst_after_silence,
     earliest_later,
     newest_arrivals,
+    overtaken,
 )  # fmt: skip
 from netdissect.track.context import (
     AFTER_TIMER,
     BELOW_GUARD,
     CLOSE_RESEND_NS,
+    NETWORK_COPY_NS,
     WITHIN_FAR_GUARD,
     WITHIN_GUARD,
     WITHIN_NETWORK_DELAY,
@@ -50,15 +51,12 @@ from netdissect.track.numbers import Numbers
 from netdissect.track.outcomes import KIND, last_sent_ns, record_reclassified
 from netdissect.track.recorder import SpaceRecorder
 from netdissect.track.requests import UNDER_WAY_NS, Requests
-from netdissect.track.schedule import BETWEEN
+from netdissect.track.schedule import BETWEEN, HASTY, NEARLY
 from netdissect.track.unit import Unit
 from netdissect.track.unitstore import CONTENT, COPIES, TIME, UnitStore
-from netdissect.track.vantage import MIN_DISORDER
 
 LATE_COPIES: Final = 3
 """A unit sent again this often after its acknowledgement is reported as `acked-yet-resent`."""
-NETWORK_COPY_NS: Final = 10_000_000
-"""In captures of real programs, the network delivered its copies within this time, in ns."""
 
 FINDING: Final[dict[bool | None, str]] = {
     True: "duplicate", False: "retransmission", None: "unknown-copy"
@@ -229,11 +227,7 @@ class Repeats:
         if context.rule.resend is None or labelled is False:
             self._note_network_copy(gap_ns)
             return True
-        self._gap_class, short_ns = context.gap_class(gap_ns), BETWEEN
-        if context.least_timer_ns and gap_ns >= 0:
-            short_ns = memory.schedule.shortfall(context, seq, gap_ns, time_ns)
-            if not short_ns and self._gap_class > WITHIN_FAR_GUARD:
-                self._gap_class = AFTER_TIMER
+        short_ns = self._compare(seq, gap_ns, time_ns)
         requests, again = self._requests, self._gap_class != WITHIN_GUARD
         asked = requests is not None and requests.permit(seq, time_ns - gap_ns, again=again)
         self.of_bursts += copies < context.rule.burst
@@ -241,7 +235,8 @@ class Repeats:
         if soon and NETWORK_COPY_NS <= gap_ns < CLOSE_RESEND_NS:
             self._note_close_resend()
         if self._gap_class == AFTER_TIMER or (
-            copies < context.rule.burst and not self._overtaken(seq, gap_ns, time_ns)
+            copies < context.rule.burst
+            and not overtaken(self._numbers, self._store, seq, gap_ns, time_ns)
         ):  # fmt: skip
             return False
         # The copy before this one came late: without its delay, this one would be in time. How late
@@ -250,18 +245,41 @@ class Repeats:
         behind = bool(delay_ns) and gap_ns + delay_ns >= context.far_guard_ns and (
             copies == 1 or self._gap_class != WITHIN_GUARD
         )  # fmt: skip
-        in_time = behind and (copies == 1 or self._gap_class >= WITHIN_NETWORK_DELAY)
-        in_time = (in_time and gap_ns >= NETWORK_COPY_NS) or self._gap_class == BELOW_GUARD
-        if in_time and short_ns <= 0:
+        if self._in_time(copies, gap_ns, delay_ns if behind else 0, short_ns):
             return False
         early = self._early = EarlyCopy(self._gap_class, memory.listed_gap(gap_ns), time_ns)
-        early.asked, early.behind, early.made = asked, behind, False if in_time else None
-        early.late = bool(delay_ns)
+        early.asked, early.behind = asked, behind
+        early.late, early.stated = bool(delay_ns), context.stated and context.least_timer_ns > 0
         apart_ns = context.findings.gaps_of(context.direction).apart_ns
         # Of what is only counted, nothing is judged again one by one.
         if early.gap_ns != ABSENT or 0 < apart_ns <= short_ns:
             early.short_ns = short_ns
         return self._judge_early(early, gap_ns, time_ns)
+
+    def _compare(self, seq: int, gap_ns: int, time_ns: int) -> int:
+        """Compare the gap of a copy with its sender's timer; return by how much the copy came too
+        soon, as `Schedule.shortfall`.
+        """
+        context = self._context
+        self._gap_class, short_ns = context.gap_class(gap_ns), BETWEEN
+        if context.least_timer_ns and gap_ns >= 0:
+            short_ns = self._copy_memory().schedule.shortfall(context, seq, gap_ns, time_ns)
+            if not short_ns and self._gap_class > WITHIN_FAR_GUARD:
+                self._gap_class = AFTER_TIMER
+            elif short_ns == HASTY:
+                self._gap_class = min(self._gap_class, BELOW_GUARD)
+        return short_ns
+
+    def _in_time(self, copies: int, gap_ns: int, delay_ns: int, short_ns: int) -> bool:
+        """Return whether a copy that came too soon is in time but for the delay of the copy before
+        it. That one came `delay_ns` too late; `short_ns` is as from `Schedule.shortfall`.
+        """
+        if short_ns == HASTY:
+            timer_ns = self._context.least_timer_ns
+            return delay_ns > 0 and NEARLY * (gap_ns + delay_ns) >= (NEARLY - 1) * timer_ns
+        known = copies == 1 or self._gap_class >= WITHIN_NETWORK_DELAY
+        behind = delay_ns > 0 and known and gap_ns >= NETWORK_COPY_NS
+        return short_ns <= 0 and (behind or self._gap_class == BELOW_GUARD)
 
     def _judge_early(self, early: EarlyCopy, gap_ns: int, time_ns: int) -> bool | None:
         """Return the verdict on a copy that came before its sender's timer; what is remembered of
@@ -343,23 +361,11 @@ class Repeats:
         memory.burst_start = len(memory.doubtful)
         return True
 
-    def _overtaken(self, seq: int, gap_ns: int, time_ns: int) -> bool:
-        """Return whether later numbers came since the copy before this one, if the gap is that of a
-        network copy and the network keeps the order.
-        """
-        numbers, store = self._numbers, self._store
-        if gap_ns >= NETWORK_COPY_NS or numbers.out_of_order >= MIN_DISORDER:
-            return False
-        last = min(seq + OVERTAKEN_BY, int(numbers.newest))
-        lasts = [store.arrival_ns(later, 0) for later in range(seq + 1, last + 1)]
-        return max(lasts, default=0) > time_ns - gap_ns
-
     def _verdict_here(self, early: EarlyCopy) -> bool | None:
         """Return the verdict on a copy by what is known now of the vantage and the network."""
         context = self._context
         gaps = context.findings.gaps_of(context.direction)
-        seldom = early.gap_class == BELOW_GUARD and not gaps.late
-        if early.counted or seldom or early.behind:
+        if early.counted or early.behind:
             # Next to the sender alone, the network has not made any copy.
             by_sender = context.beside_sender if early.counted else context.sender_near
             return False if by_sender else early.made
@@ -376,16 +382,7 @@ class Repeats:
             return False if answers else None
         if not context.far_guard_ns:
             return True if too_soon and not released else None
-        surely = 0 < gaps.apart_ns <= early.short_ns or (
-            early.timed and 0 < gaps.shortest_ns <= early.gap_ns <= gaps.longest_ns
-        )
-        if released:
-            return False if early.stalled and not surely else None
-        held = early.needs_ns <= max(gaps.held_ns, context.findings.held_ns[context.direction])
-        if context.sender_near is False:
-            # Behind a network, a resend may come this soon after a copy that was held back.
-            held = held or early.late or (early.stalled and not context.receiver_near)
-        return True if surely or (too_soon and not (gaps.doubted or held)) else None
+        return early.verdict_far(context, released=released, too_soon=too_soon)
 
     # -- delays ------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.model.native import i64
-from netdissect.track.context import CLOSE_RESEND_NS, RELEASED_NS, SpaceContext
+from netdissect.track.context import RELEASED_NS, SpaceContext
 
 MAX_SHORTFALLS: Final = 256
 """Copies per space that show by how much copies come too soon."""
@@ -21,7 +21,7 @@ MAX_ANCHORS = 256
 """Units per space of which the newest copy that came in time is remembered."""
 NEARLY: Final = 5
 """A copy is still in time if it came at most 1/5 of the timer too soon."""
-MIN_SPREAD_NS: Final = 20_000_000
+MIN_SPREAD_NS: Final = 25_000_000
 """Delays may differ by this much, in ns, even if no copy has shown it: networks hold some datagrams
 back for tens of milliseconds, and programs look at their timers only now and then.
 """
@@ -29,14 +29,18 @@ SPREADS: Final = 2
 """Copies came too soon by far more than others if it is twice as much."""
 BETWEEN: Final = -1
 """A copy came too soon, but its sender may have made it all the same."""
+HASTY: Final = -2
+"""The same, and it came so much too soon (2/5 of the timer) that the network may as well have made
+it.
+"""
 STRAGGLERS: Final = 10
 """For each copy in between there must be at least this many that came far too soon."""
 
 
 class Schedule:
-    """What is known of the copies of one space whose sender's timer both sides have stated."""
+    """What is known of the copies of one space whose sender's timer is known."""
 
-    __slots__ = ("_anchors", "_between", "_newest_ns", "_shortfalls", "_spread_ns", "late")
+    __slots__ = ("_anchors", "_between", "_newest_ns", "_shortfalls", "_spread_ns")
 
     def __init__(self) -> None:
         self._anchors: dict[int, int] = {}
@@ -49,13 +53,11 @@ class Schedule:
         """The most that a copy came too soon that counts as in time."""
         self._newest_ns: i64 = 0
         """When the newest of the copies came that `_shortfalls` lists."""
-        self.late: i64 = 0
-        """Copies that are later than most network copies, yet below the sender's shortest wait."""
 
     def shortfall(self, context: SpaceContext, seq: int, gap_ns: int, time_ns: int) -> int:
         """Process a further copy that came `gap_ns` after the one before it; return by how much it
         came too soon after the newest one that came in time, in ns: 0 if it came in time itself,
-        `BETWEEN` if it came too soon, but not below the sender's shortest wait.
+        `BETWEEN` or `HASTY` if it came too soon, but not below the sender's shortest wait.
         """
         timer_ns = context.least_timer_ns
         before_ns = self._anchors.get(seq, time_ns - gap_ns)
@@ -63,19 +65,19 @@ class Schedule:
         short_ns = timer_ns - since_ns
         if NEARLY * short_ns <= timer_ns:
             self._anchors.pop(seq, None)
-            self._spread_ns = max(int(self._spread_ns), short_ns)
+            if context.stated:
+                self._spread_ns = max(int(self._spread_ns), short_ns)
             return 0
         self._anchors[seq] = before_ns
         if len(self._anchors) > MAX_ANCHORS:
             context.hit("MAX_ANCHORS")
             del self._anchors[next(iter(self._anchors))]
         if since_ns >= context.far_guard_ns:
-            self._between += 1
-            return BETWEEN
+            self._between += context.stated
+            return BETWEEN if NEARLY * short_ns <= SPREADS * timer_ns else HASTY
         # Many at a time are no network copies: these come now and then.
-        if time_ns - self._newest_ns >= RELEASED_NS:
+        if context.stated and time_ns - self._newest_ns >= RELEASED_NS:
             self._newest_ns = time_ns
-            self.late += gap_ns >= CLOSE_RESEND_NS
             if len(self._shortfalls) < MAX_SHORTFALLS:
                 self._shortfalls.append(short_ns)
         return short_ns
