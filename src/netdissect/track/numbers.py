@@ -24,8 +24,8 @@ MAX_BURSTS = 32
 """Bursts kept per space; of more than these, the longest."""
 _MIN_MISSING: Final = 3
 """A pause is a silence if at least this many numbers in a row are missing after it, ..."""
-_MIN_STEPS: Final = 12
-"""... or this many at equal steps, which a busy sender may have skipped."""
+_MANY_MISSING: Final = 12
+"""... or this many if some may be from before it, or skipped by a busy sender."""
 
 
 class Numbers:
@@ -208,15 +208,16 @@ class Numbers:
 
     def ran_on(self, since_ns: int, until_ns: int) -> bool:
         """Return whether numbers are missing after a pause of a side: it should have been heard."""
+        bursts = [(burst.from_ns, burst.to_ns, burst.count) for burst in self.bursts]
+        # Numbers that were missing before the last packet say nothing about the pause. If that was
+        # not the last number, so many were missing in the pause as is its share of the time.
         return any(
-            # Numbers that were missing before the last packet say nothing about the pause.
-            burst.count >= _MIN_MISSING and burst.from_ns == since_ns and burst.to_ns >= until_ns
-            for burst in self.bursts
+            from_ns == since_ns and until_ns <= to_ns and count >= _MIN_MISSING
+            for from_ns, to_ns, count in bursts
         ) or any(
-            # Something else may have come between the last number and the pause.
             from_ns <= since_ns < until_ns <= to_ns
-            and steps * (until_ns - since_ns) >= _MIN_STEPS * (to_ns - from_ns)
-            for from_ns, to_ns, steps in self.pauses
+            and count * (until_ns - since_ns) >= _MANY_MISSING * (to_ns - from_ns)
+            for from_ns, to_ns, count in (*bursts, *self.pauses)
         )
 
     def arrived_late(self, seq: int) -> None:
