@@ -781,6 +781,28 @@ def test_what_a_stalled_network_held_back_was_neither_lost_nor_made_up(tmp_path:
     assert told == {Fate.DELIVERED: 1200, Fate.ARRIVED: 1200}
 
 
+def test_what_came_just_before_it_was_sent_may_be_an_older_equal_datagram(tmp_path: Path) -> None:
+    """One is held back for so long that it comes 50 us before an equal one is sent, which the error
+    of the clocks permits: it was matched with that one, for certain."""
+    sides: Sides = ([], [])
+    for number in range(600):
+        sent_ns = 1_700_000_000 * S + number * 20_000_000
+        body = b"again" if number in {300, 307} else b"%d" % number
+        held = {300: 140_000_000 - 50_000, 307: 25_000_000}
+        delay = held.get(number, 20_000 + number * 37 % 500 * 20_000)
+        data = ethernet(ipv4(udp(body, 5000, 7777), 17, src=A4, dst=B4))
+        back = ethernet(ipv4(udp(b"b%d" % number, 7777, 5000), 17, src=B4, dst=A4))
+        sides[0].append((sent_ns, data))
+        sides[1].append((sent_ns + delay, data))
+        sides[1].append((sent_ns + 10_000_000, back))
+        sides[0].append((sent_ns + 10_020_000, back))
+    with join(*captured(tmp_path, sides)) as found:
+        doubtful = [[row for _, row in found.fates(side) if row.ambiguous] for side in (0, 1)]
+        told = Counter(row.fate for side in (0, 1) for _, row in found.fates(side))
+    assert [len(rows) for rows in doubtful] == [2, 2]
+    assert told == {Fate.DELIVERED: 1200, Fate.ARRIVED: 1200}
+
+
 def test_a_clock_that_few_datagrams_show_is_allowed_for() -> None:
     """What its drift may be wrong by is allowed for, and not called a loss."""
     piece = ClockPiece(0, 0.0, 2e-5, 380_000.0, 4e-5, (87_000.0, 88_000.0), 91, 0)

@@ -37,3 +37,24 @@ def test_a_delay_somewhat_longer_than_the_longest_of_the_sample_leaves_a_doubt()
     found = weigh([0, 200 * MS], [15 * MS, 212 * MS], priors)
     assert found.sender == [0, 1]
     assert not any(found.doubtful_sent)
+
+
+def test_a_rare_delay_between_two_known_ones_leaves_a_doubt() -> None:
+    """A stall delays some by 8 to 55 ms: was the first of two held back, or lost?"""
+    usual = [each * MS // 1000 for each in range(4600)]
+    stalls = [9 * MS, 12 * MS, 17 * MS, 31 * MS, 55 * MS]
+    lags = Delays([], 1_000 * MS, 1)
+    priors = Priors(Delays(usual + stalls, 1_000 * MS), lags, 0.01, 0.05, 1e-3, 0.5, MS // 10)
+    found = weigh([0, 14 * MS], [14 * MS + 10_000], priors)
+    assert all(found.doubtful_sent)
+    assert found.sender == [1]
+
+
+def test_of_two_long_delays_the_shorter_is_more_likely() -> None:
+    """No delay as long as any of these is known, so that 160 ms is no better than 135 and 25."""
+    known = [each * MS // 25 for each in range(300)]
+    lags = Delays([], 1_000 * MS, 1)
+    priors = Priors(Delays(known, 1_000 * MS), lags, 0.01, 0.04, 1e-5, 0.5, MS // 10)
+    found = weigh([0, 135 * MS], [135 * MS - 70_000, 160 * MS], priors)
+    assert all(found.doubtful_sent)
+    assert all(found.doubtful_arrived)

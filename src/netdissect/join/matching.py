@@ -489,7 +489,8 @@ def _clusters(sent: list[_Pending], arrived: list[_Pending], way: Way) -> list[_
 
     An arrival that nothing was sent shortly before goes to the latest cluster that lacks arrivals,
     or else to the latest. Where a cluster has a lost datagram and the next one an arrival too many,
-    an unusual delay may be the reason: these two are weighed together.
+    an unusual delay may be the reason: these two are weighed together, and so are two that
+    interleave.
     """
     found: list[_Cluster] = []
     reach: i64 = ABSENT
@@ -519,6 +520,21 @@ def _clusters(sent: list[_Pending], arrived: list[_Pending], way: Way) -> list[_
     # Backwards, so that merging two clusters moves only those already visited.
     for index in range(len(found) - 1, 0, -1):
         (before, came), (sent, arrived) = found[index - 1 : index + 1]
-        if len(before) > len(came) and len(arrived) > len(sent):
+        lacks = len(before) > len(came)
+        if _interleave(came, sent, arrived, lacks=lacks) or (lacks and len(arrived) > len(sent)):
             found[index - 1 : index + 1] = [(before + sent, came + arrived)]
     return found
+
+
+def _interleave(
+    came: list[_Pending], sent: list[_Pending], arrived: list[_Pending], *, lacks: bool
+) -> bool:
+    """Return whether arrivals of a cluster may be datagrams of the one before it, some of which are
+    lost (`lacks`) or came later (`came`): then one that seems to come before it was sent, as the
+    clocks permit, may be one of those.
+    """
+    if not arrived:
+        return False
+    first_ns: i64 = arrived[0].common_ns
+    early = bool(sent) and first_ns < sent[0].common_ns
+    return (bool(came) and came[-1].common_ns > first_ns) or (lacks and early)

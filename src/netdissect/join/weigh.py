@@ -38,6 +38,10 @@ _COMPARABLE: Final = 0.05
 """An assignment with this share of the heaviest's weight is about as likely."""
 _NEAR_SHARE: Final = 0.5
 """Probability that a delay of a length never observed is no longer than the usual ones."""
+_LARGE: Final = 200
+"""A sample from this size on shows how rare long delays are. In a smaller one, each of them would
+count as so frequent that much of what is equal would be ambiguous, without being told wrongly.
+"""
 _MIN_WIDTH_NS: Final = 100_000.0
 """Delays that differ by less than this are not told apart."""
 
@@ -69,6 +73,8 @@ class Delays:
         total = size + 2.0  # the known ones and two never observed
         self._near: float = _NEAR_SHARE / (total * max(usual_ns, 1))
         self._far: float = (1 - _NEAR_SHARE) / (total * longest_ns)
+        self._one: float = 1 / total
+        self._is_large = size >= _LARGE
         self._each: float = size / total / (2 * width * size) if size else 0.0
 
     def density(self, delay_ns: i64) -> float:
@@ -78,6 +84,14 @@ class Delays:
         density: float = self._far
         if delay_ns <= self.usual_ns:
             density += self._near
+        elif self._is_large:
+            # A queue or a stall that causes one longer delay causes shorter ones more often.
+            ratio: float = float(self.usual_ns) / float(delay_ns)
+            density += self._near * ratio * ratio
+        if self._is_large and not within and 0 < low < len(self._known):
+            # Sparse delays, such as those of stalls, lie between two known ones with the
+            # probability of one of them.
+            return density + self._one / float(self._known[low] - self._known[low - 1])
         return density + float(within) * self._each
 
     def _count_below(self, limit: i64) -> i64:
