@@ -58,8 +58,8 @@ class _Totals:
     """The sums of one direction of a group."""
 
     __slots__ = (
-        "_begun_ns", "_changed_ns", "_changes", "_last_delay", "ambiguous", "counts", "delays",
-        "reordered", "report", "seconds",
+        "_begun_ns", "_changed_ns", "_changes", "_last_delay", "_newest", "_newest_index",
+        "ambiguous", "counts", "delays", "reordered", "report", "seconds",
     )  # fmt: skip
 
     def __init__(self, sender: int) -> None:
@@ -75,17 +75,23 @@ class _Totals:
         self._begun_ns: i64 = ABSENT
         self.seconds: dict[int, _Second] = {}
         """Only seconds in which there is something: there may be 100,000 directions."""
+        self._newest: _Second | None = None
+        self._newest_index: i64 = ABSENT
+        """The second asked for last, which is mostly the next one as well."""
 
     def second(self, common_ns: i64) -> _Second | None:
         """Return the sums of a time's second; None beyond the bound."""
         if self._begun_ns == ABSENT:
             self._begun_ns = common_ns - _HEAD * SECOND_NS
         index = (common_ns - self._begun_ns) // SECOND_NS
+        if index == self._newest_index:
+            return self._newest
         if not 0 <= index < MAX_SECONDS + _HEAD:
             return None
         found = self.seconds.get(index)
         if found is None:
             found = self.seconds[index] = _Second()
+        self._newest, self._newest_index = found, index
         return found
 
     def sent(self, frame: i64, fate: i64, common_ns: i64) -> None:

@@ -100,7 +100,8 @@ def sampling_key(segment: TcpSegment | None, payload: bytes, limit: int) -> int:
 
     """
     if segment is None:
-        return crc32(payload[: min(_KEY_OCTETS, limit)])
+        length = min(_KEY_OCTETS, limit)
+        return crc32(payload if len(payload) <= length else payload[:length])
     return crc32(b"%d %d" % (segment.seq, segment.ack))
 
 
