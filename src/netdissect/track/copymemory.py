@@ -40,7 +40,7 @@ COMMON_RATIO: Final = 5
 """There are at least this many copies in the span for each copy beside it. Retransmissions behind
 delayed copies have all gaps, so that at most one in 30 copies in the span is such a one.
 """
-LEAST_HELD_NS: Final = 40_000_000
+LEAST_HELD_NS: Final = 60_000_000
 """Any network may hold a datagram back for as long, in ns, even if no number shows it."""
 
 
