@@ -17,6 +17,7 @@ from click.testing import CliRunner, Result
 import console_docs
 from netdissect.cli import cli
 from netdissect.cli.session import Choices
+from netdissect.model.diagnosis import MEASURED
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.survey.dataset import Dataset
 from netdissect.survey.show import opened
@@ -263,3 +264,11 @@ def test_nothing_is_removed_or_written_through_a_link(place: str, tmp_path: Path
     shown = run(str(tmp_path / "dataset"))
     assert (shown.exit_code, shown.stdout) == (2, "")
     assert kept.read_text() == "kept"
+
+
+def test_a_lower_limit_of_the_loss_is_not_summed_up(tmp_path: Path) -> None:
+    """Of the server's datagrams at least 5.9% were lost; of the client's, nothing is known."""
+    out = made(tmp_path / "out", console_docs.ROOT / "captures" / "eoudp" / "mid_lossy_client.pcap")
+    (server,) = sections(str(out))["servers"]
+    assert server["loss_share"] is None
+    assert all(f"IN {MEASURED}" in question for question in QUESTIONS if "loss_basis" in question)

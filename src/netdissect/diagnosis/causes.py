@@ -124,7 +124,7 @@ def _stalled(
         )  # fmt: skip
     what = "closed" if ending.how in ("said", "reset") else "none"
     unknown = _unknown_losses(report, loss, limits)
-    bounded = [way for way in unknown if loss[way].basis in ("bound", "least")]
+    bounded = [way for way in unknown if loss[way].is_bound]
     late = words.late_text(report)
     resent = [(way, *resent_of(report, way)) for way in unknown if way not in bounded]
     resent = [
@@ -155,7 +155,7 @@ def _unknown_losses(report: ConnectionReport, loss: tuple[Loss, Loss], limits: L
         direction
         for direction, part in enumerate(loss)
         if report.datagrams[direction]
-        and part.basis in ("unknown", "bound", "least")
+        and (part.basis == "unknown" or part.is_bound)
         and (part.share is None or part.basis == "least" or part.exceeds(limits.high_loss))
     ]
 
@@ -203,7 +203,7 @@ def ruled_out(
     found = []
     if cause.what not in ("loss", "silence", "one-way"):
         for direction, part in enumerate(loss):
-            known = part.share is not None and part.basis not in ("bound", "least")
+            known = part.share is not None and not part.is_bound
             if known and not part.exceeds(limits.high_loss):
                 found.append(words.no_loss(direction, part))
     two_way = ending.how not in ("info-only", "timed-out") and all(report.datagrams)

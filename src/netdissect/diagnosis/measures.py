@@ -74,7 +74,7 @@ def is_notably_late(report: ConnectionReport, units: int) -> bool:
 
 def is_lossless(part: Loss) -> bool:
     """Return whether a direction is known to have lost almost nothing."""
-    whole = part.is_known and part.basis != "least"
+    whole = part.is_known and not part.is_bound
     return whole and part.sent >= MIN_SENT and (part.share or 0.0) <= _LOSSLESS
 
 

@@ -12,8 +12,10 @@ from typing import Final
 
 from netdissect.model.pickling import pickle_by_fields
 
-SEEN: Final = ("observed", "inferred", "copies", "ids", "told", "least")
-"""Those `Loss.basis` with which one capture shows losses, if not all."""
+MEASURED: Final = ("observed", "inferred", "copies", "ids", "told")
+"""Those `Loss.basis` with which one capture shows the loss itself rather than a limit of it."""
+SEEN: Final = (*MEASURED, "least")
+"""Those with which one capture shows losses, if not all."""
 LOSS_BASIS: Final = {
     "bound": "retransmitted or unacknowledged",
     "copies": "from missing copies",
@@ -229,6 +231,11 @@ class Loss:
     def is_limit(self) -> bool:
         """Return whether the actual loss may be lower."""
         return self.basis in ("bound", "ids", "inferred")
+
+    @property
+    def is_bound(self) -> bool:
+        """Return whether the loss itself is not known, but an upper or a lower limit of it."""
+        return self.basis in ("bound", "least")
 
     def limit(self, at_most: str = "at most ", at_least: str = "at least ") -> str:
         """Return what stands before the share if it is a limit; else ""."""

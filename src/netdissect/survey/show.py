@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
-from netdissect.model.diagnosis import SEEN
+from netdissect.model.diagnosis import MEASURED
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.survey import Section
 from netdissect.survey.dataset import refuse_links, schema_of
@@ -34,7 +34,7 @@ _TYPES: Final = {
     "time": "TIMESTAMP WITH TIME ZONE",
 }
 
-_KNOWN: Final = f"FILTER (loss_basis IN {SEEN})"
+_KNOWN: Final = f"FILTER (loss_basis IN {MEASURED})"
 _LINKS: Final = f"""
 CREATE VIEW links AS
 SELECT c.*, v.* EXCLUDE (capture, connection, day, protocol), d.sent, d.lost, d.loss_share,
