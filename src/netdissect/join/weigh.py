@@ -242,7 +242,7 @@ def _count_losses(
 
 def _without_sender(assignment: _Assignment, size: int) -> int:
     """Return how many arrivals nobody was seen to send."""
-    count = 0
+    count = 0  # `bytes.count` would be a call by name, which costs more than this loop
     for index in range(size, len(assignment)):
         count += not assignment[index]
     return count

@@ -53,7 +53,6 @@ class Store:
 
     __slots__ = (
         "__weakref__",
-        "_at_end",
         "_end",
         "_file",
         "_in_memory",
@@ -89,8 +88,6 @@ class Store:
         self._starts = array("q")
         self._end = 0
         self._file: IO[bytes] = BytesIO()
-        self._at_end = True
-        """Whether the position of the file is its end. Each seek writes the buffer of the file."""
         self._in_memory = True
 
     def append(self, report: ConnectionReport) -> None:
@@ -141,7 +138,6 @@ class Store:
         start = self._starts[place]
         end = self._starts[place + 1] if place + 1 < len(self._starts) else self._end
         with self._lock:
-            self._at_end = False
             self._file.seek(start)
             return self._file.read(end - start)
 
@@ -176,7 +172,6 @@ class Store:
         self.pack()
         head = (self.frames, self.numbers, self.neighbours.state(), self._starts, self._end)
         pickle.dump(head, out, pickle.HIGHEST_PROTOCOL)
-        self._at_end = False
         self._file.seek(0)
         shutil.copyfileobj(self._file, out)
 
@@ -224,9 +219,8 @@ class Store:
 
     def _add(self, octets: bytes) -> None:
         with self._lock:
-            if not self._at_end:
+            if self._file.tell() != self._end:  # each seek writes the buffer of the file
                 self._file.seek(self._end)
-                self._at_end = True
             self._file.write(octets)
         self._end += len(octets)
         if self._in_memory and self._end > MAX_IN_MEMORY:
