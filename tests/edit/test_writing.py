@@ -62,6 +62,16 @@ def test_a_slice_keeps_interfaces_and_unknown_blocks(tmp_path: Path, order: str)
     assert target.read_bytes().endswith(block(order, 0x7777, b"what?..."))
 
 
+@pytest.mark.parametrize("begin", [("--frames", "1-5,2000-"), ("--around", "#2000"), ("--from", "60m")])
+def test_a_refused_slice_leaves_the_file_that_it_would_replace(
+    begin: tuple[str, str], tmp_path: Path
+) -> None:
+    target = tmp_path / "part.pcap"
+    target.write_bytes(KNET.read_bytes())
+    run("slice", LOSSY, "-w", target, *begin, status=2)
+    assert target.read_bytes() == KNET.read_bytes()
+
+
 def test_a_slice_by_time_number_connection_and_filter(tmp_path: Path) -> None:
     target = tmp_path / "part.pcap"
     every = frames(LOSSY)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +21,9 @@ from netdissect.cli.session import Choices, Session
 from netdissect.cli.spans import check_in_capture, check_order, no_such_connection
 from netdissect.model.errors import UsageError
 from netdissect.system import sandbox
+
+if TYPE_CHECKING:
+    from netdissect.capture.blocks import Block
 
 
 @click.command("slice")
@@ -52,7 +57,7 @@ def command(
     netdissect slice game.pcap --connection 2 --from 3s --to 9s -w part.pcap
     netdissect slice game.pcapng -Y 'anomaly == "retransmission"' -w resends.pcapng
     """
-    from netdissect.capture.blocks import Block, BlockReader  # noqa: PLC0415
+    from netdissect.capture.blocks import BlockReader  # noqa: PLC0415
     from netdissect.edit import parse_frames, slice_capture  # noqa: PLC0415
 
     if file == "-" and (of_connection or display_filter):
@@ -66,14 +71,10 @@ def command(
     low, high, by_frame = (0, None, True) if around is None else options.span_around(around)
     faults: list[str] = []
     chosen = _chosen(file, choices, of_connection, display_filter, faults)
-    times_ns: list[int] = []  # time of the first frame, and the longest time after it
+    extent = _Extent()
 
     def wanted(block: Block) -> bool:
-        if not times_ns:
-            times_ns.extend((block.time_ns, 0))
-        moment = block.time_ns - times_ns[0]
-        # In an unsorted file, the last frame may not be the latest.
-        times_ns[1] = max(times_ns[1], moment)
+        moment = extent.add(block)
         return (
             low <= (block.frame if by_frame else moment) <= (high or block.frame)
             and (since is None or moment >= since)
@@ -85,19 +86,62 @@ def command(
             and (chosen is None or chosen(block.frame))
         )
 
+    def check(length: _Extent) -> None:
+        last = max((first for first, _ in ranges), default=0)
+        check_in_capture("--frames", last, length.frames, in_frames=True)
+        if around is not None and by_frame:
+            check_in_capture("--around", int(around[1:]), length.frames, in_frames=True)
+        elif length.frames:
+            option, first = ("--from", since) if around is None else ("--around", low)
+            check_in_capture(option, first, length.lasted_ns, in_frames=False)
+
+    if os.path.lexists(target):
+        _check_before(file, check)
     with BlockReader(file) as reader, removed_if_refused(target):
         read, written = slice_capture(reader, target, wanted)
         # The length of a capture is known only once it is read.
         if not reader.damage:
-            last = max((first for first, _ in ranges), default=0)
-            check_in_capture("--frames", last, read, in_frames=True)
-            if around is not None and by_frame:
-                check_in_capture("--around", int(around[1:]), read, in_frames=True)
-            elif times_ns:
-                option, first = ("--from", since) if around is None else ("--around", low)
-                check_in_capture(option, first, times_ns[1], in_frames=False)
+            check(extent)
     text = f"{written:,} of {read:,} frames written to {target}"
     return summarise(text, [reader], faults, quiet=look.quiet)
+
+
+def _check_before(file: str, check: Callable[[_Extent], None]) -> None:
+    """Read a capture only to check what is requested, so that a refusal keeps the file that would
+    be replaced. What comes through a pipe can be read once only, and is checked too late for that.
+    """
+    from netdissect.capture.blocks import PACKET, BlockReader  # noqa: PLC0415
+
+    if file == "-" or not os.path.isfile(file):  # noqa: PTH113 - as given
+        return
+    extent = _Extent()
+    with BlockReader(file) as reader:
+        for block in reader:
+            if block.kind == PACKET:
+                extent.add(block)
+        if not reader.damage:
+            check(extent)
+
+
+class _Extent:
+    """How far a capture that is being read reaches."""
+
+    __slots__ = ("_first_ns", "frames", "lasted_ns")
+
+    def __init__(self) -> None:
+        self._first_ns = 0
+        self.frames = 0
+        self.lasted_ns = 0
+        """From the first frame to the latest one, which in an unsorted file may not be the last."""
+
+    def add(self, block: Block) -> int:
+        """Add a frame; return its time since the first one, in nanoseconds."""
+        if not self.frames:
+            self._first_ns = block.time_ns
+        self.frames += 1
+        moment = block.time_ns - self._first_ns
+        self.lasted_ns = max(self.lasted_ns, moment)
+        return moment
 
 
 def _chosen(
