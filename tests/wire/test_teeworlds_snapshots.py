@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from netdissect.wire.teeworlds_snapshots import (
+    Delta,
+    Items,
     NamedItems,
     SnapshotError,
     apply,
     checksum,
+    checksum_of_next,
     read_delta,
     unpack_string,
 )
@@ -30,6 +35,27 @@ def test_a_delta_is_applied_to_its_base() -> None:
     assert base[4, 2] == (2**31 - 1, 0, 0)
     assert checksum(items) == 2**31 + 99 - 200 + 1
     assert apply({}, delta) == {(4, 2): (100, -200, 1)}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_checksum_follows_from_the_one_before(seed: int) -> None:
+    """Items come, go and change their sizes; some are deleted that the base lacks, or updated."""
+    random = Random(seed)
+    items: Items = {}
+    known = 0
+    for _ in range(30):
+        keys = [(random.randrange(3), random.randrange(8)) for _ in range(random.randrange(6))]
+        updated = {
+            key: tuple(random.randrange(-(2**31), 2**31) for _ in range(random.randrange(4)))
+            for key in keys
+        }
+        gone = [(random.randrange(3), random.randrange(8)) for _ in range(random.randrange(3))]
+        delta = Delta(gone * random.randint(1, 2), updated)
+        after = apply(items, delta)
+        known = checksum_of_next(known, items, delta, after)
+        assert known == checksum(after)
+        items = after
+    assert items
 
 
 def test_items_have_names() -> None:

@@ -151,6 +151,13 @@ def checksum(items: Items) -> int:
     return _signed(sum(map(sum, items.values())))
 
 
+def checksum_of_next(known: int, base: Items, delta: Delta, items: Items) -> int:
+    """Return `checksum(items)` from that of `base`, of which `delta` changes but a few items."""
+    for key in {*delta.deleted, *delta.updated}:
+        known += sum(items.get(key, ())) - sum(base.get(key, ()))
+    return _signed(known)
+
+
 def _signed(value: int) -> int:
     value &= _U32
     return value - (1 << 32) if value & 0x80000000 else value

@@ -10,7 +10,7 @@ from netdissect.wire.teeworlds_snapshots import (
     NamedItems,
     SnapshotError,
     apply,
-    checksum,
+    checksum_of_next,
     read_delta,
 )
 
@@ -64,8 +64,10 @@ class Snapshots:
         self.family = family
         self.namer = NamedItems(family)
         """Names the items."""
-        self._complete: dict[int, Items] = {}
-        """Tick -> items of the snapshots that are possible bases."""
+        self._complete: dict[int, tuple[Items, int]] = {}
+        """Tick -> items and checksum of the snapshots that are possible bases."""
+        self._purge_at = SPARE
+        """Number of snapshots at which those that are too old are dropped."""
         self._partial: dict[int, dict[int, bytes]] = {}
         """Tick -> index -> data of the parts of incomplete snapshots."""
         self._parts: dict[int, int] = {}
@@ -84,7 +86,7 @@ class Snapshots:
         base = None if part.delta == part.tick + 1 else part.tick - part.delta
         if part.parts > 1 and part.tick in self._complete and part.tick not in self._partial:
             # A duplicate of a part of a snapshot that is complete.
-            return Snapshot(part.tick, base, self._complete[part.tick], None, None)
+            return Snapshot(part.tick, base, self._complete[part.tick][0], None, None)
         data = self._join(part)
         if data is None:
             held = self._partial.get(part.tick, {})
@@ -139,11 +141,11 @@ class Snapshots:
         if base is None:
             # A 0.6.5 server sends its token to an older client in this form: it is no snapshot.
             return Snapshot(part.tick, None, None, Delta(), None)
-        items = self._complete.get(base)
-        if items is None:
+        before = self._complete.get(base)
+        if before is None:
             return self._without_base(part, base, Delta())
-        self._keep(part.tick, items, base)
-        return Snapshot(part.tick, base, items, Delta(), None)
+        self._keep(part.tick, before, base)
+        return Snapshot(part.tick, base, before[0], Delta(), None)
 
     def _without_base(self, part: Part, base: int | None, delta: Delta) -> Snapshot:
         text = f"snapshot {base} is not in the capture"
@@ -151,26 +153,28 @@ class Snapshots:
 
     def _rebuild(self, part: Part, base: int | None, delta: Delta) -> Snapshot:
         """Return the result of applying a delta to its base."""
-        before: Items | None = {} if base is None else self._complete.get(base)
+        before = ({}, 0) if base is None else self._complete.get(base)
         if before is None:
             return self._without_base(part, base, delta)
-        items = apply(before, delta)
-        found = checksum(items)
+        items = apply(before[0], delta)
+        found = checksum_of_next(before[1], before[0], delta, items)
         if found != part.crc:
             text = f"{found}, the server says {part.crc}"
             return Snapshot(part.tick, base, items, delta, "teeworlds-snap-crc", text)
-        self._keep(part.tick, items, base)
+        self._keep(part.tick, (items, found), base)
         return Snapshot(part.tick, base, items, delta, None)
 
-    def _keep(self, tick: int, items: Items, base: int | None) -> None:
+    def _keep(self, tick: int, snapshot: tuple[Items, int], base: int | None) -> None:
         """Keep a snapshot as a possible base, and drop those that are no longer needed."""
         kept = self._complete
         # Deleted first, so that it becomes the newest entry.
         kept.pop(tick, None)
-        kept[tick] = items
-        if base is not None and len(kept) > SPARE:
+        kept[tick] = snapshot
+        # Not after each snapshot: to look through all of them costs more than to apply a delta.
+        if base is not None and len(kept) >= self._purge_at:
             for older in [each for each in kept if each < base][:-SPARE]:
                 del kept[older]
+            self._purge_at = len(kept) + SPARE
         while len(kept) > MAX_SNAPSHOTS:
             del kept[next(iter(kept))]
 
