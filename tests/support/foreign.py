@@ -59,6 +59,16 @@ def numbers_of_both(rng: random.Random) -> Iterator[bytes]:
         yield bytes([kind]) + numbers + bytes(rng.randrange(4) for _ in range(rng.randrange(6)))
 
 
+def copied_counters(rng: random.Random) -> Iterator[bytes]:
+    """A type, a number and a few bytes; the network copies some and changes the order of others."""
+    kind = rng.randrange(12)
+    made = [bytes([kind]) + pack("<H", number) + rng.randbytes(rng.randrange(2, 9)) for number in range(60)]
+    for place in range(0, 60, 6):
+        late = rng.randrange(4)
+        made.insert(place + late, made[place] if rng.random() < 0.5 else made.pop(place))
+    yield from made
+
+
 def rtp(rng: random.Random) -> Iterator[bytes]:
     seq, stamp, source = rng.randrange(65536), rng.randrange(1 << 31), rng.randrange(1 << 32)
     for _ in range(80):
@@ -128,7 +138,8 @@ UDP: dict[str, Callable[[random.Random], Iterator[bytes]]] = {
     make.__name__: make
     for make in (
         little_counters, one_small_message, game_counters, acknowledged_counters, numbers_of_both,
-        rtp, quic, dns, enet, stun_checks, ascii_lines, zeros, small_octets, random_octets,
+        copied_counters, rtp, quic, dns, enet, stun_checks, ascii_lines, zeros, small_octets,
+        random_octets,
     )
 }  # fmt: skip
 """Name -> what makes the payloads of one flow."""

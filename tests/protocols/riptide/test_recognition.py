@@ -249,3 +249,44 @@ def test_sequence_ids_that_lie_close_together_prove_a_stream() -> None:
     for foreign in (range(0, 65536, 1999), [16 * n + 3 for n in ids]):
         claim = recognise([*stream(*foreign), part], "tcp", final=True)
         assert claim is None or claim.score < STRONG
+
+
+def reliable(number, *, bits=False):
+    head = bytes([7 | number << 4 & 0xF0, number >> 4 & 0xFF, number >> 12]) if bits else b"\x07" + number.to_bytes(2, "little")
+    return head + b"\x05\x00" + bytes([number & 0xFF] * 9)
+
+
+def test_what_waits_for_its_answer_proves_one_side_of_whole_octets() -> None:
+    """The other direction is dark: its peer sends what is due again, in the order of its timers."""
+    due = [*range(70, 90), *range(60, 70), *range(90, 100)]
+
+    def claim(ids, tail=reliable):
+        return recognise([(0, at * 10**6, tail(n)) for at, n in enumerate(ids)], "udp", final=True)
+
+    def is_known(found):
+        return found is not None and found.score >= STRONG
+
+    assert is_known(claim([*due, 71, 64, 72]))
+    assert is_known(claim([n + late for n in range(300, 320) for late in (0, 40)]))
+    # A counter and the copies and disorder of a network are no proof.
+    assert not is_known(claim([*range(300, 340)]))
+    assert not is_known(claim([n for n in range(300, 330) for _ in (0, 1)]))
+    assert not is_known(claim([n ^ 3 for n in range(300, 340)]))
+    other = iter(range(100))
+    assert not is_known(claim([*due, 71, 64, 72], lambda n: reliable(n) + bytes([next(other)])))
+
+
+@pytest.mark.parametrize("bits", [False, True])
+def test_acks_of_what_was_sent_before_the_capture_are_known(bits) -> None:
+    def ack(number):
+        if bits:
+            return bytes([1 | number << 4 & 0xF0, number >> 4 & 0xFF, number >> 12 | 0xF0, 0xFF, 0x0F])
+        return b"\x01" + number.to_bytes(2, "little") + b"\xff\xff"
+
+    def claim(far):
+        sample = [(0, n * 10**6, reliable(500 + n, bits=bits)) for n in range(6)]
+        sample += [(1, n * 10**6, ack(480 + n + far)) for n in range(10)]
+        return recognise(sample, "udp", final=True)
+
+    assert claim(0).score >= STRONG
+    assert claim(6000).score < STRONG

@@ -61,6 +61,12 @@ _MIN_COUNTERS: Final = 2
 """Counters that must do so."""
 _MAX_STEP: Final = 64
 """Largest step of a counter that loss can explain."""
+_REORDERED: Final = 4
+"""Places that a network may move a datagram by. What comes again sooner may be a copy of it."""
+_MIN_RESENT: Final = 3
+"""Resends among many reliable messages whose ids lie close together, before byte packing is no
+coincidence: other protocols begin with a type and a counter, too.
+"""
 _MAX_WIDTH: Final = 512
 """Largest distance of the sequence ids that a sample holds of one side from its first one."""
 _NIBBLE: Final = 16
@@ -167,9 +173,9 @@ def _judge(
         if final:
             _unanswered(messages, client, evidence)
             _one_side(messages, evidence)
-        # Their low half counts in the byte of the type: counters of other protocols do not.
-        if packing == UNDECIDED and not evidence.score and (final or transport == "tcp"):
-            _close_ids(messages, evidence)
+        if not evidence.score and (final or (transport == "tcp" and packing == UNDECIDED)):
+            _close_ids(messages, packing, evidence)
+            _close_acks(messages, evidence)
         if final and not evidence.score:
             evidence.add(POSSIBLE, "every message could be one of Riptide's")
     if not evidence.score:
@@ -279,38 +285,91 @@ def _chain(messages: list[Message], evidence: _Evidence) -> None:
         evidence.add(ONE_SIDE, f"{again} reliable messages come again with the same bytes")
 
 
-def _sent_again(messages: list[Message]) -> int:
-    """Return how many reliable messages come more than once; 0 if any has other bytes then."""
-    first: dict[tuple[int, int], bytes] = {}
+def _sent_again(messages: list[Message], apart: int = 1) -> int:
+    """Return how many reliable messages come again, the given number of messages later or more; 0
+    if any has other bytes then.
+    """
+    first: dict[tuple[int, int], tuple[int, bytes]] = {}
     again: set[tuple[int, int]] = set()
-    for message in messages:
+    for place, message in enumerate(messages):
         if message.type == "Reliable":
             key = message.side, message.values[1]
-            if first.setdefault(key, message.octets) != message.octets:
+            before, octets = first.setdefault(key, (place, message.octets))
+            if octets != message.octets:
                 return 0
-            if first[key] is not message.octets:
+            if place - before >= apart:
                 again.add(key)
     return len(again)
 
 
-def _close_ids(messages: list[Message], evidence: _Evidence) -> None:
-    """Weigh sequence ids that lie close together, each with one content: many, or sent again."""
+def _close_ids(messages: list[Message], packing: str, evidence: _Evidence) -> None:
+    """Weigh sequence ids that lie close together, each with one content: many, or sent again.
+
+    In bit packing their low half counts in the byte of the type, which the counters of other
+    protocols do not. In byte packing some have to come again, or many after far higher ones, as
+    what waits for its answer does.
+    """
+    known = _reliable(messages)
+    if known is None:
+        return
+    most = max(known, key=len)
+    counts = len({number % _NIBBLE for number in most}) >= min(len(most), _NIBBLE // 2)
+    again = _sent_again(messages)
+    late = packing == UNDECIDED or _sent_again(messages, 2 * _REORDERED) >= _MIN_RESENT
+    late = late or _backward(messages) >= _MIN_CHAIN
+    many = len(most) >= 2 * _MIN_CHAIN
+    if all(map(_is_close, known)) and counts and late and (many or again >= _MIN_CHAIN):
+        text = f"{len(most)} reliable messages whose sequence ids lie close together"
+        evidence.add(ONE_SIDE, text)
+
+
+def _backward(messages: list[Message]) -> int:
+    """Return how often a sequence id is lower than the one before it by more than reordering."""
+    newest: dict[int, int] = {}
+    count = 0
+    for message in messages:
+        if message.type == "Reliable":
+            number = message.values[1]
+            step = (newest.get(message.side, number) - number) % (1 << 16)
+            count += _REORDERED < step <= _MAX_WIDTH
+            newest[message.side] = number
+    return count
+
+
+def _close_acks(messages: list[Message], evidence: _Evidence) -> None:
+    """Weigh Acks that name ids close to those of the other side, where those which they name were
+    sent before the sample began.
+    """
+    known = _reliable(messages)
+    if known is None:
+        return
+    for side, ids in enumerate(known):
+        named = {
+            _acked(each): b""
+            for each in messages
+            if each.type in ("Ack", "AckExtra") and each.side != side
+        }
+        if len(ids) >= _MIN_ACKED and len(named) >= _MIN_CHAIN and _is_close({**ids, **named}):
+            text = f"{len(named)} Acks whose numbers lie close to the other side's sequence ids"
+            evidence.add(ONE_SIDE, text)
+
+
+def _reliable(messages: list[Message]) -> tuple[dict[int, bytes], dict[int, bytes]] | None:
+    """Return {sequence id: content} of both sides; None if an id has two contents."""
     known: tuple[dict[int, bytes], dict[int, bytes]] = {}, {}
     for message in messages:
         if message.type == "Reliable":
             octets = known[message.side].setdefault(message.values[1], message.octets)
             if octets != message.octets:
-                return
-    most = max(known, key=len)
-    close = all(
-        (number - next(iter(ids)) + _MAX_WIDTH) % (1 << 16) <= 2 * _MAX_WIDTH
-        for ids in known for number in ids
-    )  # fmt: skip
-    counts = len({number % _NIBBLE for number in most}) >= min(len(most), _NIBBLE // 2)
-    enough = len(most) >= 2 * _MIN_CHAIN or _sent_again(messages) >= _MIN_CHAIN
-    if close and counts and enough:
-        text = f"{len(most)} reliable messages whose sequence ids lie close together"
-        evidence.add(ONE_SIDE, text)
+                return None
+    return known
+
+
+def _is_close(ids: dict[int, bytes]) -> bool:
+    """Return whether all sequence ids lie close to the first one."""
+    return all(
+        (number - next(iter(ids)) + _MAX_WIDTH) % (1 << 16) <= 2 * _MAX_WIDTH for number in ids
+    )
 
 
 def _is_byte_packed(messages: list[Message]) -> bool:
