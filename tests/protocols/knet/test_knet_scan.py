@@ -506,6 +506,36 @@ def test_one_side_is_known_while_it_sends_again_what_is_not_answered() -> None:
     assert not fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)])
 
 
+def test_many_numbers_that_lie_close_together_are_known_in_any_order() -> None:
+    """Of a long backlog, a slow network lets little through, in no order."""
+    chance = random.Random(3)
+    numbers = chance.sample(range(900), 64)
+
+    def report(numbers: list[int], ids: list[int]) -> list[Any]:
+        rows = [built(300 + n, b"\x3dsome", reliable=number) for n, number in zip(ids, numbers, strict=True)]
+        return fed([(0, n * 20_000_000, octets) for n, octets in enumerate(rows)])
+
+    ids = chance.sample(range(200), 64)
+    assert [one.protocol for one in report(numbers, ids)] == ["knet"]
+    assert not report([n * 37 for n in numbers], ids)
+    assert not report(numbers, [n * 37 for n in ids])
+    assert not report([n % 40 for n in numbers], ids)
+
+
+def test_fragments_without_numbers_tell_that_a_side_speaks_2010() -> None:
+    def rows(base: int, first: int) -> list[tuple[int, int, bytes]]:
+        """Whole messages from number `first` on; every third datagram is a fragment of `base`."""
+        parts = [built(300 + n, b"\x3dsome", reliable=first + n - n // 3) for n in range(60)]
+        for n in range(0, 60, 3):
+            message = (20 | 0x5000).to_bytes(2, "little") + bytes([0, 5, n]) + bytes(20)
+            parts[n] = parts[n][:3] + base.to_bytes(2, "little") + message
+        return [(0, n * 20_000_000, octets) for n, octets in enumerate(parts)]
+
+    assert fed(rows(0, 500))[0].dialects[0] == "knet-2010"
+    assert fed(rows(0, 20))[0].dialects[0] == "knet-2.x"  # its first messages, which are due again
+    assert fed(rows(200, 500))[0].dialects[0] == "knet-2.x"
+
+
 def test_a_dialect_that_nothing_proves_is_said_to_be_assumed_once() -> None:
     """In mid-stream, a server without a control message follows its client."""
     rows = []

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from netdissect.model.claims import Claim, Sample
+from netdissect.protocols.knet import tcp
 from netdissect.protocols.knet.datagrams import READERS, Reader
 from netdissect.wire.knet import (
     CONTROL_SIZES,
@@ -21,7 +22,6 @@ from netdissect.wire.knet import (
     NULL_CONNECT,
     PACKET_ACK,
     PACKET_SPAN,
-    PING_MS,
     PING_REPLY,
     PING_REQUEST,
     RELIABLE_BASE,
@@ -34,9 +34,6 @@ CONVERSATION: Final = 66
 ACKNOWLEDGED: Final = 80
 UNANSWERED: Final = 62
 NUMBERED: Final = 61
-TCP_OPENING: Final = 64
-TCP_MIDDLE: Final = 64
-TCP_PINGS: Final = 85
 """Scores of the evidence in section 13; see `model.claims.STRONG`."""
 
 _DIALECTS: Final = ("knet-2.x", LEGACY)
@@ -52,26 +49,25 @@ _MIN_DATAGRAMS: Final = 3
 """Consistent datagrams of a conversation: two are too often coincidence."""
 _MAX_STEP: Final = 64
 """Largest step of a sender's PacketIDs from one captured datagram to the next."""
+_NUMBERS: Final = 1 << 16
+"""Reliable numbers; after the last one, they begin again."""
 _MAX_PING_STEP: Final = 8
 """The same for the numbers of its pings."""
 _MIN_ATTEMPTS: Final = 3
 """Consecutive datagrams that prove an unanswered client."""
 _MIN_CONTINUED: Final = 8
 """Datagrams whose reliable messages continue those of the one before, as proof of one side."""
+_MIN_CLOSE: Final = 48
+"""Reliable datagrams with different numbers that lie close together, as proof."""
+_MAX_WIDTH: Final = 1024
+"""Largest distance between the numbers that a sample holds of one side."""
 _MAX_TURNS: Final = 8
 """Reliable datagrams of a side among which the one is searched that another continues."""
-_MAX_STREAM_OCTETS: Final = 128 * 1024
-"""Stream bytes that are examined per direction."""
-_PING_NS: Final = int(PING_MS * 1_000_000)
-_MIN_TIMED: Final = 3
-"""Pings and replies in it that prove a stream of which one side was captured."""
-_PINGS: Final = (b"\x02\x01", b"\x02\x02")
-"""Length and message ID of a ping and of its reply in a stream."""
 _ACK_WINDOW_NS: Final = 1_000_000_000
 """Time within which a PacketAck follows the datagram that it names."""
 _MAX_KNOWN: Final = 1472
 """Datagrams up to this size, in bytes, are remembered with what they say: an Ethernet frame's."""
-_Facts = tuple[int, bool, bool, int | None, int, list[tuple[str, bytes]]]
+_Facts = tuple[int, bool, bool, int | None, int, list[tuple[str, bytes]], bool]
 """What a datagram says, as arguments of `_Datagram`."""
 
 
@@ -79,13 +75,14 @@ _Facts = tuple[int, bool, bool, int | None, int, list[tuple[str, bytes]]]
 class _Datagram:
     """A datagram that is well formed and consistent."""
 
-    __slots__ = ("base", "controls", "first", "next", "number", "octets", "position", "reliable",
-                 "side", "time_ns")  # fmt: skip
+    __slots__ = ("base", "controls", "first", "fragment", "next", "number", "octets", "position",
+                 "reliable", "side", "time_ns")  # fmt: skip
 
     def __init__(
         self, position: int, side: int, time_ns: int, number: int,
         first: bool, reliable: bool,  # noqa: FBT001 - as in the attributes
-        base: int | None, following: int, controls: list[tuple[str, bytes]], octets: bytes,
+        base: int | None, following: int, controls: list[tuple[str, bytes]],
+        fragment: bool, octets: bytes,  # noqa: FBT001 - as in the attributes
     ) -> None:  # fmt: skip
         self.position = position
         """Index in the sample."""
@@ -102,6 +99,8 @@ class _Datagram:
         """Number of the reliable message that follows its last one."""
         self.controls = controls
         """(name, payload) of its control messages."""
+        self.fragment = fragment
+        """Whether it holds a fragment that is reliable."""
         self.octets = octets
 
 
@@ -148,7 +147,7 @@ def may_stand_alone(payload: bytes) -> bool:
 def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim | None:
     """Return the claim on a flow, or None. Pure."""
     if transport == "tcp":
-        return _stream(sample, final=final)
+        return tcp.recognise(sample, final=final)
     found = _dialects(sample)
     claim = None if found is None else _judge(found, len(sample), final=final)
     if found is None or claim is None:
@@ -201,7 +200,19 @@ def _side(sample: Sequence[Sample], side: int, reader: Reader) -> _Side:
         # ID 1 is the ping of 2.x and the reply of 2010, so only the other one tells the dialect.
         sign = PING_REQUEST if reader.legacy else PING_REPLY
         result.signs += sum(name in (sign, PACKET_ACK) for name, _ in found.controls)
+    if reader.legacy:
+        result.signs += _numberless(result.datagrams)
     return result
+
+
+def _numberless(datagrams: list[_Datagram]) -> int:
+    """Return how many datagrams of a side hold fragments with reliable number 0, although whole
+    messages have far other ones: only 2010 leaves its fragments without numbers of their own.
+    """
+    numbers = [one.base or 0 for one in datagrams if one.reliable and not one.fragment]
+    if not numbers or any((base + _MAX_STEP) % _NUMBERS <= 2 * _MAX_STEP for base in numbers):
+        return 0
+    return sum(one.fragment and not one.base for one in datagrams)
 
 
 def _fit(side: _Side) -> tuple[int, int]:
@@ -238,10 +249,11 @@ def _read(
     facts = known(octets, reader)
     if facts is None:
         return None
-    number, first, reliable, base, following, controls = facts
+    number, first, reliable, base, following, controls, fragment = facts
     return _Datagram(
-        position, side, time_ns, number, first, reliable, base, following, controls, octets
-    )
+        position, side, time_ns, number, first, reliable, base, following, controls, fragment,
+        octets,
+    )  # fmt: skip
 
 
 def _facts(octets: bytes, reader: Reader) -> _Facts | None:
@@ -265,7 +277,8 @@ def _facts(octets: bytes, reader: Reader) -> _Facts | None:
     number = high << 6 | low
     first = number == reader.first_id or not (reader.legacy or number)
     following = (base or 0) + (max(deltas) + 1 if deltas else 0)
-    return number, first, bool(reliable), base, following, controls
+    fragment = any(message[3] and (message[0] or message[1]) for message in messages)
+    return number, first, bool(reliable), base, following, controls, fragment
 
 
 # `recognise` sees the same datagrams again in each larger sample.
@@ -454,11 +467,17 @@ def _unanswered(found: _Both, size: int) -> tuple[int, str, int | None]:
 
 
 def _numbered(found: _Both, size: int) -> tuple[int, str]:
-    """Look for datagrams whose reliable messages continue those of the datagram before.
+    """Look for datagrams whose reliable messages continue those of the datagram before, or for many
+    numbers that lie close together, where the network has let few through or changed their order.
 
     Needs no control messages, so it can prove a flow with only messages of an application.
     """
-    if not _mostly_consistent(found, size) or not _rising(found.datagrams):
+    if not _mostly_consistent(found, size):
+        return 0, ""
+    many = _close_numbers(found.datagrams)
+    if many >= _MIN_CLOSE:
+        return NUMBERED, f"{many} different numbers of reliable messages that lie close together"
+    if not _rising(found.datagrams):
         return 0, ""
     recent: tuple[list[_Datagram], list[_Datagram]] = [], []
     goes_on: dict[tuple[int, int | None], bool] = {}
@@ -475,86 +494,23 @@ def _numbered(found: _Both, size: int) -> tuple[int, str]:
     return NUMBERED, f"{times} datagrams whose reliable messages go on from those before"
 
 
-# -- TCP -------------------------------------------------------------------------------------------
-
-
-def _stream(sample: Sequence[Sample], *, final: bool) -> Claim | None:
-    """Return the claim on a TCP flow.
-
-    The evidence is ping 1 or its reply at the start of both directions; mid-stream, two answered
-    pings; in a capture of one direction, pings that follow their timer.
+def _close_numbers(datagrams: list[_Datagram]) -> int:
+    """Return how many reliable datagrams of both sides have a number of their own; 0 if the numbers
+    or PacketIDs of a side do not lie close together.
     """
-    streams = (bytearray(), bytearray())
-    pieces: list[tuple[int, int, int, int]] = []
-    for side, time_ns, octets in sample:
-        start = len(streams[side])
-        streams[side].extend(octets[: _MAX_STREAM_OCTETS - start])
-        pieces.append((side, time_ns, start, len(streams[side])))
-    answered, by_timer = _answered(pieces, streams)
-    if all(_pings(stream, 0, 1) in ([(1, 1)], [(2, 1)]) for stream in streams) and answered:
-        score = TCP_PINGS if answered > 1 else TCP_OPENING
-        reason = f"both streams begin with ping 1 or its reply; {answered} pings answered"
-    elif answered > 1 and by_timer:
-        score, reason = TCP_MIDDLE, f"{answered} pings answered"
-    elif final and not all(streams) and (timed := _timed(pieces, streams)) >= _MIN_TIMED:
-        score, reason = TCP_MIDDLE, f"one side alone, {timed} pings and replies on their timer"
-    else:
-        return None
-    return Claim(
-        protocol="knet",
-        score=score,
-        dialects=("knet-tcp", "knet-tcp"),
-        client=None,
-        roles_from="first_frame",
-        reasons=(reason,),
-    )
+    count = 0
+    for side in (0, 1):
+        mine = [one for one in datagrams if one.side == side]
+        # Fragments of 2010 have number 0.
+        bases = {one.base or 0 for one in mine if one.reliable and (one.base or not one.fragment)}
+        count += len(bases)
+        numbers = {one.number for one in mine}
+        if not _is_close(numbers, PACKET_SPAN) or not _is_close(bases, _NUMBERS):
+            return 0
+    return count
 
 
-def _answered(
-    pieces: list[tuple[int, int, int, int]], streams: tuple[bytearray, bytearray]
-) -> tuple[int, bool]:
-    """Return how many pings were answered, and whether both sides send pings as rarely as a timer.
-
-    Only pings at the start of a piece count. `pieces`: (side, time, start and end in the stream).
-    """
-    sent_ns: dict[tuple[int, int], int] = {}
-    last_ns: list[int | None] = [None, None]
-    answered, by_timer = 0, True
-    for side, time_ns, start, end in pieces:
-        for kind, number in _pings(streams[side], start, end):
-            if kind == 1:
-                last = last_ns[side]
-                by_timer &= last is None or time_ns - last > _PING_NS // 2
-                sent_ns[side, number] = last_ns[side] = time_ns
-            else:
-                at = sent_ns.pop((1 - side, number), None)
-                answered += at is not None and 0 <= time_ns - at < _PING_NS
-    return answered, by_timer
-
-
-def _timed(
-    pieces: list[tuple[int, int, int, int]], streams: tuple[bytearray, bytearray]
-) -> int:
-    """Return how many pings and replies come one interval after the previous number."""
-    last: dict[int, tuple[int, int]] = {}
-    timed = 0
-    for side, time_ns, start, end in pieces:
-        for kind, number in _pings(streams[side], start, end):
-            before, at = last.get(kind, (number, time_ns))
-            gap_ns = time_ns - at
-            timed += (number - before) % 256 == 1 and 0.8 * _PING_NS < gap_ns < 1.3 * _PING_NS
-            last[kind] = number, time_ns
-    return timed
-
-
-def _pings(stream: bytearray, start: int, end: int) -> list[tuple[int, int]]:
-    """Return (message ID, number) of the pings and replies with which stream[start:end] begins.
-
-    None where an impossible length follows them. Section 8.
-    """
-    found = []
-    at = start
-    while at < end and at + 2 < len(stream) and bytes(stream[at : at + 2]) in _PINGS:
-        found.append((stream[at + 1], stream[at + 2]))
-        at += 3
-    return [] if at < end and stream[at : at + 1] == b"\0" else found
+def _is_close(numbers: set[int], span: int) -> bool:
+    """Return whether all numbers lie close together; after `span` of them they begin again."""
+    first = next(iter(numbers), 0)
+    return all((number - first + _MAX_WIDTH) % span <= 2 * _MAX_WIDTH for number in numbers)
