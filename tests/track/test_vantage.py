@@ -102,3 +102,20 @@ def test_the_basis_tells_of_units_that_a_near_side_answered_only_again() -> None
     made = Vantage()
     made.update(evidence(0.3, passed=4), evidence(40))
     assert "4 units on the way to the client were answered only when sent again" in made.basis
+
+
+@pytest.mark.parametrize(
+    ("client", "server", "word"),
+    [
+        (evidence(0.1), evidence(20), "client"),
+        (evidence(4.4), evidence(20), "unknown"),  # a short network before a long one
+        (evidence(4.4, 1), evidence(20, 16), "unknown"),
+        (evidence(20), evidence(4.4), "unknown"),
+        (evidence(1.9), evidence(1.9), "unknown"),
+        (evidence(20), evidence(1.9), "server"),
+    ],
+)
+def test_an_operating_system_answers_at_once(client, server, word) -> None:
+    made = Vantage(by_kernel=True)
+    made.update(client, server)
+    assert made.word == word

@@ -89,7 +89,8 @@ class Connection(ScanSink):
         super().__init__([Lane(policies[d], d, findings, recorder) for d in (0, 1)], recorder)
         self.lanes[0].pair(self.lanes[1])
         self.machine = StateRunner(policies[0].machine or policies[1].machine)
-        self.vantage = Vantage(policies[0].answer_ms)
+        streamed = transport == "tcp" and policies[0].stream
+        self.vantage = Vantage(policies[0].answer_ms, by_kernel=streamed)
         self.declared = DeclaredFacts()
         self.announced: dict[int, TimeoutVerdict] = {}
         """Side -> the timeout that it announced on the wire."""
@@ -107,10 +108,9 @@ class Connection(ScanSink):
             self.lanes, self.lifetime, findings, over_tcp=transport == "tcp"
         )
         """Finds the spans in which a side was not heard or not answered."""
-        self.stream: StreamTrack | None = None
+        self.stream = StreamTrack(findings, recorder, self._step_in_time) if streamed else None
         """The TCP connection, if the protocol's rules ask for it."""
-        if transport == "tcp" and policies[0].stream:
-            self.stream = StreamTrack(findings, recorder, self._step_in_time)
+        if self.stream is not None:
             self.silence.watch(self.stream)
         findings.directions = (*self.lanes, *(self.stream.halves if self.stream else ()))
         judge, answered = self.judge, self.silence.check_one_way  # one object for all

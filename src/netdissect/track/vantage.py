@@ -19,6 +19,8 @@ from netdissect.model.packets import SIDES
 
 NEAR_NS: Final = 5_000_000
 """A side whose quickest answer took at most this, in ns, is next to the capture."""
+KERNEL_NS: Final = 2_000_000
+"""The same where the operating system answers, as in TCP: it need not wait for a program."""
 FAR_NS: Final = 11_000_000
 """Answers quicker than this, in ns, prove no network: a program may read its socket that rarely."""
 MARGIN_NS: Final = 7_000_000
@@ -109,13 +111,18 @@ class Evidence:
 class Vantage:
     """The conclusion from the evidence about client and server."""
 
-    __slots__ = ("_settled", "_tick_ns", "_word", "evidence", "near")
+    __slots__ = ("_near_ns", "_settled", "_soon_ns", "_tick_ns", "_word", "evidence", "near")
 
-    def __init__(self, tick_ms: tuple[float, float] = (0.0, 0.0)) -> None:
+    def __init__(
+        self, tick_ms: tuple[float, float] = (0.0, 0.0), *, by_kernel: bool = False
+    ) -> None:
         """Create a conclusion; each side's program may hold an answer back for `tick_ms` (client,
-        server) milliseconds.
+        server) milliseconds, unless the operating system answers.
         """
         self._tick_ns = (max(FAR_NS, int(1e6 * tick_ms[0])), max(FAR_NS, int(1e6 * tick_ms[1])))
+        self._near_ns = KERNEL_NS if by_kernel else NEAR_NS
+        self._soon_ns = (KERNEL_NS, KERNEL_NS) if by_kernel else self._tick_ns
+        """What the quickest answer of each near side takes at most if the other side is far."""
         nothing = Evidence(ABSENT, 0, 0)
         self.evidence = (nothing, nothing)
         self._settled = False
@@ -132,8 +139,9 @@ class Vantage:
             return False
         slow, slower = self._tick_ns
         far, farther = _far(client, server, slow), _far(server, client, slower)
-        near = not far and _near(client, server, slow, other_far=farther)
-        nearer = not farther and _near(server, client, slower, other_far=far)
+        quick, (soon, sooner) = self._near_ns, self._soon_ns
+        near = not far and _near(client, server, quick, soon, other_far=farther)
+        nearer = not farther and _near(server, client, quick, sooner, other_far=far)
         found: tuple[bool | None, bool | None] = (None, None)
         if far or farther or (near and nearer):
             found = (False if far else near or None, False if farther else nearer or None)
@@ -162,7 +170,7 @@ class Vantage:
             # Few answers may have met a busy program, but not for longer than another tick.
             few = 1 if sight.answers >= MIN_ANSWERS else 2
             doubt = sight.disorder or sight.passed >= MIN_PASSED
-            doubt = doubt or sight.quickest_ns > few * self._tick_ns[side]
+            doubt = doubt or sight.quickest_ns > few * self._soon_ns[side]
             doubt = doubt or not _is_quicker(sight, self.evidence[1 - side])
             if self.near[side] is None and doubt:
                 return "unknown"  # it seems far, too, but that is not certain
@@ -245,15 +253,19 @@ def _chance(quickest_ns: int, slow_ns: int, answers: int) -> float:
     return float(left**answers)
 
 
-def _near(side: Evidence, other: Evidence, tick_ns: i64, *, other_far: bool) -> bool:
-    """Return whether this side is next to the capture."""
+def _near(
+    side: Evidence, other: Evidence, near_ns: i64, soon_ns: i64, *, other_far: bool
+) -> bool:
+    """Return whether this side is next to the capture: its quickest answer took at most `near_ns`,
+    or `soon_ns` if the other side is far.
+    """
     # Quick answers and signs of a network contradict each other. Next to real programs, not one
     # unit came out of order.
     if not side.heard or side.disorder or side.crossed or side.passed >= MIN_PASSED:
         return False
-    if side.quickest_ns <= NEAR_NS:
+    if side.quickest_ns <= near_ns:
         return True
-    return other_far and side.quickest_ns <= tick_ns and _is_quicker(side, other)
+    return other_far and side.quickest_ns <= soon_ns and _is_quicker(side, other)
 
 
 def _is_quicker(side: Evidence, other: Evidence) -> bool:
