@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import fields, replace
@@ -20,6 +21,7 @@ from agreement import CAPTURES, captures
 from netdissect.capture import open_capture
 from netdissect.capture.writer import PcapWriter
 from netdissect.cli import cli
+from netdissect.export import json as export
 from netdissect.model.reports import ConnectionReport, UnitRecord
 from netdissect.pipeline import Intervals, analyze, iter_timeline
 from netdissect.pipeline.iterate import iter_records
@@ -198,6 +200,8 @@ END = {
     "diagnosis", "quiet", "ended_ns",
 }  # fmt: skip
 """What may be told better where a capture goes on for longer, and what has no meaning alone."""
+NUMBERS = re.compile(r'"(connection|\w*frames?)": ?(\d+|null|\[[^\]]*\])|#\d+|\bc\d+\b')
+"""Numbers of frames and connections in a line of JSON."""
 
 
 def frames_of(path: Path, network: int) -> list[tuple[int, bytes]]:
@@ -217,12 +221,13 @@ def frames_of(path: Path, network: int) -> list[tuple[int, bytes]]:
     return found
 
 
-def merged(paths: list[Path], file: Path) -> list[list[int]]:
+def merged(paths: list[Path], file: Path, until_ns: int | None = None) -> list[list[int]]:
     """Write captures as one, as if all had begun at once; return for each its frames' places."""
     every = [
         (time_ns, index, place, data)
         for index, path in enumerate(paths)
         for place, (time_ns, data) in enumerate(frames_of(path, 20 + index), 1)
+        if until_ns is None or time_ns <= until_ns
     ]
     every.sort(key=lambda item: item[:3])
     with PcapWriter(file, 1) as out:
@@ -270,3 +275,24 @@ def test_a_connection_is_the_same_whatever_else_is_in_the_capture(path: Path, tm
         if "state" not in one:
             same.pop("state", None)
         assert same == one
+
+
+@pytest.mark.parametrize("path", chosen(PATHS))
+def test_how_a_connection_ends_depends_on_nothing_else_in_the_same_time(path: Path, tmp_path) -> None:
+    """Here every key is compared, since what runs beside the capture ends when it does."""
+    frames = frames_of(path, 20)
+    if not frames:
+        pytest.skip("no whole IPv4 packets over Ethernet")
+    chance = random.Random(f"{path.stem} beside")
+    same = [each for each in captures(path.parent.name) if each != path and frames_of(each, 21)]
+    mixed = [each for each in chance.sample(PATHS, len(PATHS)) if frames_of(each, 21)]
+    others = [*chance.sample(same, min(2, len(same))), *mixed][:OTHERS]
+    merged([path], tmp_path / "alone.pcap")
+    merged([path, *others], tmp_path / "beside.pcap", max(time_ns for time_ns, _ in frames))
+    assert lines(tmp_path / "beside.pcap", 20) == lines(tmp_path / "alone.pcap", 20)
+
+
+def lines(file: Path, network: int) -> list[str]:
+    """Return what `--json` says of the connections of one network, without numbers and frames."""
+    found = [one for one in analyze(file).connections if one.client.startswith(f"{network}.")]
+    return [NUMBERS.sub("", json.dumps(export.connection(one))) for one in found]
