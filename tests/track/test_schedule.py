@@ -8,7 +8,7 @@ import pytest
 
 from netdissect.model.policy import ResendRule
 from netdissect.model.units import CopyGaps
-from netdissect.track import schedule
+from netdissect.track import copymemory, schedule
 from netdissect.track.context import Heard
 from netdissect.track.space import Space
 from tracking import MS, space
@@ -22,10 +22,23 @@ def send(made: Space, seq: int, at_ms: int) -> None:
 def verdicts(made: Space) -> list[bool | None]:
     """Return who made the further copies: the network's first, then what nothing tells."""
     made.end_all(Heard(1_000_000 * MS, 0))
+    return so_far(made)
+
+
+def so_far(made: Space) -> list[bool | None]:
+    """Return the same before the end, which shows how often the network copies."""
     repeats = made.repeats
     return (
         [True] * repeats.duplicates + [None] * repeats.undecided + [False] * repeats.retransmissions
     )
+
+
+def send_with_copies(made: Space, gaps: list[int]) -> None:
+    """Process a unit each 20 ms, and a copy of every tenth, so many ms after it."""
+    for seq in range(10 * len(gaps)):
+        send(made, seq, 20 * seq)
+        if seq % 10 == 5:
+            send(made, seq, 20 * seq + gaps[seq // 10])
 
 
 STATED: dict[str, Any] = {
@@ -149,7 +162,7 @@ def test_where_little_is_sent_a_usual_pause_is_no_stall(pause_ms, copied) -> Non
         send(made, seq, at_ms)
     send(made, 11, at_ms + pause_ms)
     send(made, 11, at_ms + pause_ms + 3)
-    assert verdicts(made) == [copied, None]
+    assert so_far(made) == [copied, None]
 
 
 def test_a_burst_of_copies_is_no_sure_work_of_the_network() -> None:
@@ -192,3 +205,39 @@ def test_anchors_beyond_the_bound_are_forgotten(monkeypatch: pytest.MonkeyPatch)
         send(made, seq, 1000 * seq)
         send(made, seq, 1000 * seq + 40)
     assert made.context.findings.limits() == {"MAX_ANCHORS": 2}
+
+
+@pytest.mark.parametrize("bound", [0, 256])
+@pytest.mark.parametrize(("copies", "copied"), [(1, None), (2, None), (3, True), (5, True)])
+def test_a_network_that_copies_does_so_again_and_again(
+    copies: int, copied: bool | None, bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One or two copies may be retransmissions just behind datagrams that were held back, where
+    another one was. What the first pass has found holds in the second from the start.
+    """
+    monkeypatch.setattr(copymemory, "MAX_DOUBTFUL", bound)
+
+    def made_with(gaps: tuple[CopyGaps, CopyGaps] | None) -> Space:
+        made, _ = space(**STATED)
+        if gaps is not None:
+            made.context.findings.copy_gaps, made.context.findings.gaps_known = gaps, True
+        made.context.retime(100.0, 0.0, 100.0, 100.0)
+        made.repeats.set_vantage(sender_near=False, receiver_near=True)
+        send_with_copies(made, [*[2] * copies, 70])
+        return made
+
+    made = made_with(None)
+    assert so_far(made) == [True] * copies + [None]
+    assert verdicts(made) == [copied] * copies + [None]
+    again = made_with(made.context.findings.copy_gaps)
+    assert so_far(again) == verdicts(again) == [copied] * copies + [None]
+
+
+def test_before_any_round_trip_a_copy_may_follow_a_datagram_that_was_held_back() -> None:
+    """The first timer of a sender is shorter than the time for which any network may do so."""
+    made, _ = space(**STATED)
+    made.context.begin(started=True)
+    made.context.retime(None)
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
+    send_with_copies(made, [2, 2, 2, 2])
+    assert verdicts(made) == [None] * 4

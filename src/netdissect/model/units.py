@@ -33,8 +33,10 @@ class CopyGaps(NamedTuple):
     """Copies that came too soon for their sender's timer by at least this much are the network's;
     0 = unknown.
     """
+    seldom: bool = False
+    """Whether so few copies came too soon for their sender that the network may make none."""
     held_ns: int = 0
-    """How long the network has held datagrams back, by the second longest such time."""
+    """How long the network may hold datagrams back; 0 = not all is known yet."""
 
 
 NO_GAPS: Final = (CopyGaps(), CopyGaps())

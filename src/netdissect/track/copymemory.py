@@ -6,7 +6,6 @@ from typing import Final
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.reports import Copy, UnitRecord
-from netdissect.model.units import CopyGaps
 from netdissect.track.context import (
     BELOW_GUARD,
     RELEASED_NS,
@@ -42,6 +41,10 @@ delayed copies have all gaps, so that at most one in 30 copies in the span is su
 """
 LEAST_HELD_NS: Final = 60_000_000
 """Any network may hold a datagram back for as long, in ns, even if no number shows it."""
+OFTEN: Final = 3
+"""A network that copies datagrams does so again and again. Fewer copies than this in one direction
+that came too soon may be retransmissions just behind datagrams that it held back.
+"""
 
 
 NEVER: Final = 1 << 62
@@ -52,8 +55,8 @@ class EarlyCopy:
     """A copy that came before its sender's timer, or several of the same kind."""
 
     __slots__ = (
-        "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "late", "made",
-        "needs_ns", "record", "released", "seq", "short_ns", "stalled", "stated", "time_ns",
+        "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "late", "likely",
+        "made", "needs_ns", "record", "released", "seq", "short_ns", "stalled", "stated", "time_ns",
         "timed", "verdict",
     )  # fmt: skip
 
@@ -84,6 +87,8 @@ class EarlyCopy:
         """By how much it came too soon for its sender's timer; 0 if that is not known."""
         self.late = False
         """Whether the copy before it came late."""
+        self.likely = False
+        """Whether the network made it, if it makes any (`OFTEN`)."""
         self.behind = False
         """Whether the copy before it came so late that without its delay, this one would be in
         time.
@@ -121,6 +126,7 @@ class EarlyCopy:
             too_soon: the copy came sooner than the sender's shortest wait lets expect.
 
         """
+        self.likely = False
         findings = context.findings
         gaps = findings.gaps_of(context.direction)
         surely = self.timed and 0 < gaps.shortest_ns <= self.gap_ns <= gaps.longest_ns
@@ -138,7 +144,8 @@ class EarlyCopy:
             # Behind a network, a resend may come this soon after a copy that was held back.
             timed = self.stated or self.short_ns > 0 or not context.receiver_near
             doubted = doubted or self.late or (self.stalled and timed)
-        return True if surely or (too_soon and not doubted) else None
+        self.likely = surely or (too_soon and not doubted)
+        return True if surely or (self.likely and not gaps.seldom) else None
 
 
 class CopyMemory:
@@ -225,14 +232,29 @@ class CopyMemory:
         listed = early.gap_ns != ABSENT or needs_ns <= 0
         early.needs_ns = needs_ns if listed else 1 << needs_ns.bit_length() - 1
 
-    def learn(self, gaps: CopyGaps, held_ns: int) -> CopyGaps:
-        """Return what gaps tell, now that all copies are known, and how long the network has held
+    def learn(self, context: SpaceContext) -> None:
+        """Note what gaps tell, now that all copies are known, and how long the network has held
         datagrams back.
         """
+        findings, direction = context.findings, context.direction
         shortest_ns, longest_ns = self.common_gaps()
+        gaps = findings.gaps_of(direction)
         if longest_ns:
             gaps = gaps._replace(shortest_ns=shortest_ns, longest_ns=longest_ns)
-        return gaps._replace(apart_ns=self.schedule.apart_ns(), held_ns=held_ns)
+        held_ns = max(findings.held_ns[direction], LEAST_HELD_NS)
+        gaps = gaps._replace(apart_ns=self.schedule.apart_ns(), held_ns=held_ns)
+        findings.learn_gaps(direction, gaps)
+
+    def copies_seldom(self, context: SpaceContext) -> bool:
+        """Note whether so few copies came too soon for their sender that the network may make none;
+        return whether it may.
+        """
+        findings, direction = context.findings, context.direction
+        likely = sum([each.likely for each in self.doubtful])
+        likely += sum([each.count for each in self.unlisted if each.likely])
+        seldom = likely < OFTEN
+        findings.learn_gaps(direction, findings.gaps_of(direction)._replace(seldom=seldom))
+        return seldom
 
     def common_gaps(self) -> tuple[int, int]:
         """Return the (shortest, longest) gap in ns of the copies that the network makes in always

@@ -334,11 +334,11 @@ class Repeats:
             return
         if self._requests is not None or context.sender_near:
             self._revise()
-        if context.sender_near or not context.far_guard_ns:
+        if context.sender_near or not context.far_guard_ns or context.findings.gaps_known:
             return
-        if not context.findings.gaps_known:
-            held_ns = context.findings.held_ns[context.direction]
-            context.findings.learn_gaps(context.direction, memory.learn(gaps, held_ns))
+        memory.learn(context)
+        self._revise()
+        if memory.copies_seldom(context):
             self._revise()
 
     def _released_together(self, time_ns: int) -> bool:
