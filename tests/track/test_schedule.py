@@ -241,3 +241,23 @@ def test_before_any_round_trip_a_copy_may_follow_a_datagram_that_was_held_back()
     made.repeats.set_vantage(sender_near=False, receiver_near=True)
     send_with_copies(made, [2, 2, 2, 2])
     assert verdicts(made) == [None] * 4
+
+
+@pytest.mark.parametrize("near", [(None, None), (False, True), (False, False)])
+def test_both_passes_over_a_capture_say_the_same_of_a_copy_behind_a_late_one(near) -> None:
+    """Also where the vantage is unknown: what the end of the first pass says, views show."""
+
+    def made_with(gaps: tuple[CopyGaps, CopyGaps] | None) -> Space:
+        made, _ = space(**STATED)
+        if gaps is not None:
+            made.context.findings.copy_gaps, made.context.findings.gaps_known = gaps, True
+        made.context.retime(100.0, 0.0, 100.0, 100.0)
+        made.repeats.set_vantage(*near)
+        send_with_copies(made, [2, 2, 70, 2])
+        for seq, at_ms in ((41, 830), (42, 840), (40, 842), (40, 843)):
+            send(made, seq, at_ms)
+        return made
+
+    first = made_with(None)
+    assert verdicts(first) == [True] * 3 + [None] * 2
+    assert verdicts(made_with(first.context.findings.copy_gaps)) == [True] * 3 + [None] * 2

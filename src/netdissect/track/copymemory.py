@@ -140,7 +140,7 @@ class EarlyCopy:
             held_ns, doubted = max(held_ns, LEAST_HELD_NS), False
             too_soon = self.gap_class <= WITHIN_FAR_GUARD
         doubted = doubted or self.needs_ns <= held_ns
-        if context.sender_near is False or findings.gaps_known:
+        if context.sender_near is False or gaps.held_ns:
             # Behind a network, a resend may come this soon after a copy that was held back.
             timed = self.stated or self.short_ns > 0 or not context.receiver_near
             doubted = doubted or self.late or (self.stalled and timed)
