@@ -516,7 +516,10 @@ def test_who_asks_to_begin_again_and_again_does_not_hear_the_answers() -> None:
     assert ("one-way", 1, None) not in begging(*spoken)
 
 
-@pytest.mark.parametrize(("pace_ms", "quiet"), [(20, [("silence", 0)]), (400, [])])
+@pytest.mark.parametrize(
+    ("pace_ms", "quiet"),
+    [(20, [("silence", 0)]), (140, [("silence", 0)]), (160, []), (400, [])],
+)
 def test_who_speaks_often_is_missed_sooner(pace_ms: int, quiet: list[tuple[str, int]]) -> None:
     """Frozen for 3.5 s, a client that sends 50 times a second is not called silent for want of a
     timer that runs out later.

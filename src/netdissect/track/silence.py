@@ -31,7 +31,7 @@ SILENT_PERIODS: Final = 3
 """The same if the capture ends before the side is heard again."""
 BUSY_PERIODS: Final = 2
 """The same for a side that usually sends much more often than its timer demands."""
-BUSY_RATE: Final = 20
+BUSY_RATE: Final = 10
 """A side sends much more often if it sends this many datagrams in a period of its timer."""
 BUSY_DATAGRAMS: Final = 50
 """The rate of a side is known after this many datagrams."""
