@@ -130,6 +130,17 @@ def test_figures_add_up_to_those_of_the_relay(both: tuple[dict[str, Any], Joined
             assert abs(ways[0].delay.p50 - truth["delay_p50"]) <= bound
 
 
+def test_delays_are_those_of_datagrams_that_are_known(both: tuple[dict[str, Any], Joined]) -> None:
+    """What an ambiguous arrival took is a guess: it may seem quicker than any datagram was."""
+    _, found = both
+    for index in (0, 1):
+        rows = [row for _, row in found.fates(1 - index) if row.fate is Fate.ARRIVED]
+        known = [row.delay_ms for row in rows if not row.ambiguous] or [row.delay_ms for row in rows]
+        told = [one.ways[index].delay for one in found.report.conversations]
+        if known and len(told) == 1:
+            assert (told[0].minimum, told[0].maximum) == pytest.approx((min(known), max(known)))
+
+
 @pytest.mark.parametrize("pair", STREAMS, ids=name)
 def test_a_proxied_stream_is_compared_as_a_stream(pair: dict[str, Any]) -> None:
     with joined(pair) as found:

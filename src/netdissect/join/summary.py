@@ -54,12 +54,37 @@ class _Second:
         self.lost: i64 = 0
 
 
+class _Delays:
+    """One-way delays, in the order of the arrivals."""
+
+    __slots__ = ("_changed_ns", "_changes", "_last", "kept")
+
+    def __init__(self) -> None:
+        self.kept = RttReservoir()
+        self._last: i64 = ABSENT
+        self._changes: i64 = 0
+        self._changed_ns: i64 = 0
+
+    def add(self, delay: i64) -> None:
+        """Add the delay of a first arrival, ns."""
+        self.kept.add(delay)
+        if self._last != ABSENT:
+            change = delay - self._last
+            self._changes += 1
+            self._changed_ns += -change if change < 0 else change
+        self._last = delay
+
+    def jitter_ms(self) -> float | None:
+        """Return `WayReport.jitter_ms`."""
+        return int(self._changed_ns) / int(self._changes) / 1e6 if self._changes else None
+
+
 class _Totals:
     """The sums of one direction of a group."""
 
     __slots__ = (
-        "_begun_ns", "_changed_ns", "_changes", "_last_delay", "_newest", "_newest_index",
-        "ambiguous", "counts", "delays", "reordered", "report", "seconds",
+        "_begun_ns", "_certain", "_likely", "_newest", "_newest_index", "ambiguous", "counts",
+        "reordered", "report", "seconds",
     )  # fmt: skip
 
     def __init__(self, sender: int) -> None:
@@ -68,10 +93,8 @@ class _Totals:
         """Datagrams sent by fate, then arrivals by fate: both may be `OUTSIDE`."""
         self.ambiguous: i64 = 0
         self.reordered: i64 = 0
-        self.delays = RttReservoir()
-        self._last_delay: i64 = ABSENT
-        self._changes: i64 = 0
-        self._changed_ns: i64 = 0
+        self._certain, self._likely = _Delays(), _Delays()
+        """Delays of the arrivals whose datagram is known, and of the ambiguous ones."""
         self._begun_ns: i64 = ABSENT
         self.seconds: dict[int, _Second] = {}
         """Only seconds in which there is something: there may be 100,000 directions."""
@@ -102,18 +125,13 @@ class _Totals:
                 second.frame = frame
             second.lost += fate == LOST
 
-    def arrived(self, common_ns: i64, delay: i64) -> None:
+    def arrived(self, common_ns: i64, delay: i64, flags: i64) -> None:
         """Count the first arrival of a datagram."""
         second = self.second(common_ns)
         if second is not None:
             second.arrived += 1
             second.delays += delay
-        self.delays.add(delay)
-        if self._last_delay != ABSENT:
-            change = delay - self._last_delay
-            self._changes += 1
-            self._changed_ns += -change if change < 0 else change
-        self._last_delay = delay
+        (self._likely if flags & AMBIGUOUS else self._certain).add(delay)
 
     def finish(self) -> WayReport:
         """Return the report."""
@@ -125,9 +143,8 @@ class _Totals:
         report.sent = sum([counts[kind] for kind in range(_FATES)])
         report.arrived = sum([counts[_FATES + kind] for kind in range(_FATES)])
         report.ambiguous, report.reordered = self.ambiguous, self.reordered
-        report.delay = self.delays.summary()
-        changes, changed_ns = int(self._changes), int(self._changed_ns)
-        report.jitter_ms = changed_ns / changes / 1e6 if changes else None
+        delays = self._certain if self._certain.kept.samples else self._likely
+        report.delay, report.jitter_ms = delays.kept.summary(), delays.jitter_ms()
         report.bursts = _longest(report.bursts)
         report.ceiling = self._ceiling()
         return report
@@ -267,7 +284,7 @@ def _add(
             else:
                 sender.newest = partner
             if inside:
-                totals.arrived(common, common - sent_ns)
+                totals.arrived(common, common - sent_ns, flags_of(word))
         frame = table.next_frame(frame)
 
 

@@ -169,9 +169,11 @@ class WayReport:
     reordered: int = 0
     """First arrivals after a datagram of the same flow that was sent later."""
     delay: RttSummary = field(default_factory=RttSummary)
-    """One-way delays of first arrivals; their error is at most `ClockReport.bound_ms`."""
+    """One-way delays of first arrivals that are not ambiguous, or of all if all are; their error is
+    at most `ClockReport.bound_ms`.
+    """
     jitter_ms: float | None = None
-    """Mean change of the delay from one first arrival to the next. Source: RFC 3393."""
+    """Mean change of the delay from one of these arrivals to the next. Source: RFC 3393."""
     bursts: list[Burst] = field(default_factory=list)
     """The longest bursts of at least two lost datagrams, longest first."""
     burst_count: int = 0
