@@ -373,7 +373,9 @@ def test_a_way_that_brings_nothing_for_long_is_blamed() -> None:
         ("unknown", 10, "cannot tell"), ("server", 10, "likely"), ("server", 3, "cannot tell"),
     ):  # fmt: skip
         seen = replace(report, vantage=vantage, quiet=[replace(span, unanswered=asked)])
-        assert diagnose(seen).cause.confidence == confidence
+        cause = diagnose(seen).cause
+        assert cause.confidence == confidence
+        assert ("or the answers were lost" in cause.text) == (asked < 6)
 
 
 def test_who_forgot_its_peer_or_cannot_read_it_may_have_received_it() -> None:

@@ -203,9 +203,10 @@ def span_text(span: QuietSpan, confidence: str, *, beside: bool) -> str:
                 f"The {other} kept sending but answered nothing: the path from the {side} to the"
                 f" {other} was broken."
             )
+        also = "" if span.unanswered >= MIN_UNANSWERED else ", or the answers were lost"
         return (
             f"The {other} kept sending but answered nothing that the {side} sent: either it did"
-            " not arrive, or the program did not process it."
+            f" not arrive, or the program did not process it{also}."
         )
     if confidence == "likely":
         return (
