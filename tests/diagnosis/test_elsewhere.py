@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from netdissect.cli import cli
+from netdissect.diagnosis import diagnose
 from netdissect.model.reports import UnitRecord
 from netdissect.pipeline import analyze, iter_timeline
 from twocaptures import CAPTURES, Record, rewritten
@@ -92,3 +94,19 @@ def test_a_lower_limit_is_shown_as_one_and_exceeds_limits() -> None:
     assert report.codes["high-loss"] == 1
     listed = CliRunner().invoke(cli, ["connections", name, "--width", "200"]).stdout
     assert ">=5.9%" in listed
+
+
+@pytest.mark.parametrize(("single", "missing", "known"), [
+    (12, 192, True), (12, 193, False),  # more than came
+    (30, 240, True), (30, 241, False),  # by far more than single copies
+])  # fmt: skip
+def test_a_sender_that_skips_most_numbers_shows_no_loss(single: int, missing: int, known: bool) -> None:
+    """It leaves out single copies as well: no path does both, but a program that repeats too much."""
+    (report,) = analyze(CAPTURES / "eoudp" / "mid_lossy_client.pcap").connections
+    extra = {"copies_missing_of_seen": single, "copies_missing": missing}
+    spaces = [
+        replace(space, extra=space.extra | extra) if space.direction else space
+        for space in report.spaces
+    ]
+    found = diagnose(replace(report, spaces=spaces)).loss[1]
+    assert found.basis == ("least" if known else "unknown")

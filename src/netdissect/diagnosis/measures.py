@@ -21,6 +21,9 @@ SEGMENTS = "tcp"
 """The space of TCP segments: TCP repairs losses, so nothing above it is lost."""
 _LATE_UNITS = 3
 """Late units of a connection over UDP before they are a finding."""
+_MAX_WHOLE = 8
+"""Copies missing for each one that is missing of a unit that came, above which that shows no loss.
+"""
 _MIN_LOST = 3
 """Numbers or copies missing away from both sides before they are a lower bound of the loss."""
 _MIN_PERCENT = 0.5
@@ -124,9 +127,17 @@ def _single_copies(spaces: list[SpaceReport]) -> Loss | None:
     away from the receiver, missing numbers may have been those of others.
     """
     for space in spaces:
-        missing = space.extra.get("copies_missing_of_seen")
-        if isinstance(missing, int) and _transmissions(space) >= MIN_SENT:
-            return Loss(_transmissions(space) + missing, missing, "copies")
+        missing, whole = (
+            space.extra.get(name) for name in ("copies_missing_of_seen", "copies_missing")
+        )
+        came = _transmissions(space)
+        if not isinstance(missing, int) or came < MIN_SENT:
+            continue
+        # Chance seldom takes all copies of a unit: a sender that skips most numbers may leave out
+        # single copies as well.
+        if isinstance(whole, int) and whole > max(came, _MAX_WHOLE * missing):
+            return _UNKNOWN
+        return Loss(came + missing, missing, "copies")
     return None
 
 
