@@ -8,6 +8,7 @@ import pytest
 
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
+from netdissect.model.reports import UnitRecord
 from netdissect.track import carried, carrier, ranges
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
@@ -306,6 +307,34 @@ def test_where_one_sender_numbers_a_copy_of_its_first_datagram_stays_one() -> No
     send(lane, 2, 0, 0, 410, b"one2")
     send(lane, 3, 0, 0, 420, b"damaged")
     assert (outer.repeats.duplicates, outer.repeats.undecided) == (2, 0)
+
+
+@pytest.mark.parametrize(("acked_ms", "outcome"), [(415, "acked"), (450, "unknown")])
+def test_an_acknowledgement_may_be_of_what_another_sender_numbers_alike(
+    acked_ms: int, outcome: str
+) -> None:
+    """It names the number alone, so it tells only before the other one has used that as well."""
+    recorder = Recorder()
+    lane = Lane(Policy("test", (OUTER, INNER)), 0, Findings(1, {}, None), recorder.of(1))
+    outer, _ = spaces(lane)
+    with_another_sender(lane)
+    send(lane, 4, 4, 1, 402, b"one4")
+    rows: list[tuple[int, int, bytes | None]] = [
+        (2, 405, b"two2"), (3, 410, b"two3"), (4, 420, b"two4"), (4, acked_ms, None),
+    ]  # fmt: skip
+    for number, at_ms, content in sorted(rows, key=lambda row: row[1]):
+        if content is None:
+            outer.ack(number, 0, at_ms, at_ms * MS)
+        else:
+            send(lane, number, 0, 0, at_ms, content)
+    finish(lane, 500)
+    (first,) = [
+        unit for unit in recorder.pending
+        if isinstance(unit, UnitRecord) and unit.space == OUTER.name and unit.seq == 4
+        and "apart" not in unit.extra
+    ]  # fmt: skip
+    assert first.outcome == outcome
+    assert (first.rtt_ms is None) == (outcome == "unknown")
 
 
 def test_numbers_of_several_senders_are_not_missing() -> None:

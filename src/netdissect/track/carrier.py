@@ -343,6 +343,9 @@ class CarrierSpace(Space):
                 if self._openings is not None and self.shared:
                     numbers.consecutive = False
                     self._doubt_openings(self._openings)
+                    unit = self.store.outstanding.find(seq)
+                    if unit is not None:
+                        unit.copies += 1
                 self._other_marks.keep(seq ^ mark, mark)
                 self._lone(seq, mark, frame, time_ns)
                 context.find(
@@ -359,10 +362,8 @@ class CarrierSpace(Space):
 
     def _copy(self, seq: int, frame: i64, time_ns: i64, *, made: bool | None) -> None:
         """Count a copy that the network has made, or perhaps (None) another sender."""
-        if made:
-            self.repeats.duplicates += 1
-        else:
-            self.repeats.undecided += 1
+        self.repeats.duplicates += bool(made)
+        self.repeats.undecided += not made
         self.copied = made
         self.context.findings.add(FINDING[made], frame, time_ns, self.direction)
         copy = None
@@ -416,6 +417,9 @@ class CarrierSpace(Space):
 
     def settle(self, seq: i64, unit: Unit, frame: i64, time_ns: i64) -> None:
         """Process the acknowledgement of a datagram and of all messages in it."""
+        if unit.copies > 1:  # another sender has used the number since: it may be of that one
+            self.settle_unacked(seq, unit, seen=False)
+            return
         sample = time_ns - unit.first_ns
         late = sample > self._timeout_ns
         # If its sender was only heard for less time, the clock may have been set forward.
