@@ -116,7 +116,7 @@ def test_the_other_end_of_a_link_is_never_taken_for_this_one(tmp_path: Path) -> 
         other = analyze(rewritten(path, tmp_path / "other.pcap", turned)).connections[0]
         assert other.vantage != report.vantage, (path, other.vantage_basis)
         judged += other.vantage in SIDES
-    assert judged >= 4  # next to the other side, none of the rest would be out of order
+    assert judged >= 2  # next to the other side, none of the rest would be out of order or copied
 
 
 def reports(packets):

@@ -119,3 +119,12 @@ def test_an_operating_system_answers_at_once(client, server, word) -> None:
     made = Vantage(by_kernel=True)
     made.update(client, server)
     assert made.word == word
+
+
+def test_what_the_network_has_copied_was_sent_on_its_other_side() -> None:
+    near = (0.1 * MS, 10, 0, 0, 50 * MS)
+    for copied, word in ((0, "client"), (1, "unknown")):
+        made = Vantage()
+        made.update(Evidence(*map(int, near), copied=copied), evidence(40))
+        assert made.word == word
+    assert "1 unit of the client came twice, which it never sends again" in made.basis

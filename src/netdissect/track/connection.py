@@ -502,11 +502,11 @@ class Connection(ScanSink):
         """Infer the vantage again from the evidence so far."""
         client, server = self.lanes[0], self.lanes[1]  # to unpack a list takes an iterator
         late, later, near = client.disorder(), server.disorder(), self.vantage.near
-        signs = late or later or self.findings.misses
+        signs = late or later or client.copied() or server.copied() or self.findings.misses
         if near[0] and near[1] and not (signs or client.passed() or server.passed()):
             return  # the quickest answers only get quicker, so both sides stay near
-        of_client = server.evidence(late, client.missing)
-        if self.vantage.update(of_client, client.evidence(later, server.missing)):
+        of_client = server.evidence(late, client)
+        if self.vantage.update(of_client, client.evidence(later, server)):
             self._spread_vantage()
 
     def place(self, placement: Placement) -> None:

@@ -352,10 +352,11 @@ class Lane:
             longest = max(longest, track.rtt.latest)
         return longest
 
-    def evidence(self, disorder: int, missing: int) -> Evidence:
+    def evidence(self, disorder: int, peer: Lane) -> Evidence:
         """Return the evidence about the peer: how it answers this direction, and how many of its
-        own units came out of order or are missing.
+        own units came out of order or twice, or are missing.
         """
+        missing, copied = peer.missing, peer.copied()
         count: i64 = 0
         quickest: i64 = NEVER
         on_the_way: i64 = NEVER
@@ -377,7 +378,7 @@ class Lane:
                 quickest = min(quickest, lowest)
                 on_the_way = min(on_the_way, lowest)
         if not count:
-            return Evidence(ABSENT, 0, disorder, missing=missing, passed=passed)
+            return Evidence(ABSENT, 0, disorder, 0, 0, ABSENT, missing, passed, copied)
         usual = quickest
         if self._findings.misses:
             # The answer to a missed copy seems to answer the next one, and too quickly.
@@ -388,7 +389,7 @@ class Lane:
             trips = self.round_trips()
             slow = max([int((trip.percentile(0.95) or 0.0) * _MS) for trip in trips])
         held = quickest - on_the_way
-        return Evidence(quickest, count, disorder, held, slow, usual, missing, passed)
+        return Evidence(quickest, count, disorder, held, slow, usual, missing, passed, copied)
 
     def passed(self) -> i64:
         """Return how often the peer has answered only a later copy."""
@@ -406,6 +407,14 @@ class Lane:
         for space in self.space_list:
             if not space.context.in_stream and not (misses and space.rule.resend):
                 count += space.numbers.disorder
+        return count
+
+    def copied(self) -> int:
+        """Return how many copies came of units that this side never sends again."""
+        count = 0
+        for space in self.space_list:
+            if space.rule.resend is None and not space.context.in_stream:
+                count += space.repeats.duplicates
         return count
 
 

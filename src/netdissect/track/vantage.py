@@ -64,14 +64,15 @@ class Evidence:
     """The evidence about one side."""
 
     __slots__ = (
-        "answers", "disorder", "held_ns", "missing", "passed", "quickest_ns", "slow_ns", "usual_ns",
+        "answers", "copied", "disorder", "held_ns", "missing", "passed", "quickest_ns", "slow_ns",
+        "usual_ns",
     )  # fmt: skip
 
     # Created for each of the first answers of a side, so it has machine integers only.
     def __init__(
         self, quickest_ns: i64, answers: i64, disorder: i64,
         held_ns: i64 = 0, slow_ns: i64 = 0, usual_ns: i64 = ABSENT, missing: i64 = 0,
-        passed: i64 = 0,
+        passed: i64 = 0, copied: i64 = 0,
     ) -> None:  # fmt: skip
         self.quickest_ns: i64 = quickest_ns
         """Its quickest answer in ns; ABSENT without answers."""
@@ -91,6 +92,8 @@ class Evidence:
         """Units that it sent and that neither the capture nor its peer received."""
         self.passed: i64 = passed
         """How often it has answered only a later copy (`AckStats.passed`)."""
+        self.copied: i64 = copied
+        """Copies of units that it never sends again: a network on the way has made them."""
 
     @property
     def outlier(self) -> bool:
@@ -169,7 +172,7 @@ class Vantage:
         for side, sight in enumerate(self.evidence):
             # Few answers may have met a busy program, but not for longer than another tick.
             few = 1 if sight.answers >= MIN_ANSWERS else 2
-            doubt = sight.disorder or sight.passed >= MIN_PASSED
+            doubt = sight.disorder or sight.copied or sight.passed >= MIN_PASSED
             doubt = doubt or sight.quickest_ns > few * self._soon_ns[side]
             doubt = doubt or not _is_quicker(sight, self.evidence[1 - side])
             if self.near[side] is None and doubt:
@@ -195,6 +198,11 @@ class Vantage:
             f"{_units(sight.passed)} on the way to the {name} were answered only when sent again"
             for name, sight in sides
             if sight.passed >= MIN_PASSED
+        ]
+        facts += [
+            f"{_units(sight.copied)} of the {name} came twice, which it never sends again"
+            for name, sight in sides
+            if sight.copied
         ]
         if self.near == (True, True):
             facts.append("no network between them is to be seen")
@@ -261,7 +269,9 @@ def _near(
     """
     # Quick answers and signs of a network contradict each other. Next to real programs, not one
     # unit came out of order.
-    if not side.heard or side.disorder or side.crossed or side.passed >= MIN_PASSED:
+    if not side.heard or side.disorder or side.copied or side.crossed:
+        return False
+    if side.passed >= MIN_PASSED:
         return False
     if side.quickest_ns <= near_ns:
         return True
