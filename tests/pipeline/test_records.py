@@ -337,6 +337,23 @@ def test_no_datagram_is_left_out_that_a_filter_wants(text: str, name: str) -> No
         assert all("retransmission" in (record.kinds or ()) for record in made)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [*SAMPLE, CAPTURES / "knet" / "udp_same_endpoint_reconnect.server.pcap"],
+    ids=lambda path: path.stem,
+)
+def test_the_records_are_the_same_without_reports(path: Path) -> None:
+    made = []
+    for reported in (True, False):
+        records = Records(lazy=True)
+        options = look_ahead(str(path), Options(reported=reported))
+        pipeline = Pipeline(options, recorder=records.recorder, observer=records)
+        whole = iter_both(path, records, pipeline, timeline=False)
+        made.append([json.shown(record) for record in whole])
+        assert bool(pipeline.reports) == (reported and bool(pipeline.counts))
+    assert made[0] == made[1]
+
+
 @pytest.mark.parametrize("path", SAMPLE, ids=lambda path: path.stem)
 def test_a_first_look_tells_which_connections_repeat_anything(path: Path) -> None:
     options = look_ahead(str(path), Options())

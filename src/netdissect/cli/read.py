@@ -75,6 +75,7 @@ def command(
     if columns and not table:
         raise click.UsageError("-e needs -T csv, -T tsv or -T fields.")
     with request.session(streams=True) as session:
+        session.keeps_reports = False
         match = request.match(session)
         program = as_json or bool(table)
         # Early records may have another vantage than the final one, which `conn.` columns show.

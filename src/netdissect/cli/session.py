@@ -175,7 +175,7 @@ class Session(Closing):
         """Connections of interest; None = all. Items of other connections may still appear."""
         self.others = True
         """Whether datagrams of no known protocol get records."""
-        self._read_through = False
+        self._read_through = self._recognised = False
         self._early_ns: int | None = None
         """Time of the first frame, known while early records are yielded."""
         self._looked_at: Any = None
@@ -370,13 +370,14 @@ class Session(Closing):
         found = Anomalies()
         options = self.choices.options(
             on_anomaly=found.take if self.keeps_anomalies else None,
-            on_report=None if self.keeps_reports else self.discard,
+            reported=self.keeps_reports or bool(requested_part().connections),
             others=self.others,
         )
         options = self.with_first_look(options).narrowed(None if timeline else self.needs)
         pipeline = Pipeline(options, recorder=records.recorder, observer=records)
         yield from iter_both(self.reader, records, pipeline, timeline=timeline)
         self.collect(pipeline.reports, pipeline.limits_hit)
+        self._recognised = bool(pipeline.counts)
         self.anomalies = found.listed()
         found.settle(self.limits_hit)
 
@@ -465,7 +466,7 @@ class Session(Closing):
     def say_unrecognised(self) -> None:
         """Say on standard error that no protocol was recognised: no output at all does not."""
         self.progress.clear()
-        if self._read_through and not self.reports:
+        if self._read_through and not self._recognised:
             self._say("no datagram of a known protocol; `netdissect info` counts all")
 
     def use_first_look(self, wanted: Collection[int]) -> bool:
@@ -531,6 +532,7 @@ class Session(Closing):
         check_start(info)
         self.reports, self.limits_hit = reports, limits_hit
         self._read_through = True
+        self._recognised = bool(reports)
         # A connection may be missing only because the capture is cut short or a limit was hit.
         if info.truncated_at is None and self.own and "MAX_REPORTS" not in limits_hit:
             check_connections(requested_part().connections, reports)

@@ -154,7 +154,7 @@ def look_ahead(
     """
     if options.near is not None:
         return options
-    placing = replace(options, on_late=None, placing=True)
+    placing = replace(options, on_late=None, reported=True, placing=True)
     found = first_look(source, placing, processes=processes, most=most, watch=watch)
     if found is None:
         return options

@@ -7,18 +7,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from netdissect.diagnosis import answer
 from netdissect.flow.codes import CAPTURE_DUPLICATE, SNAPPED
 from netdissect.model.claims import Claim, Hints, Sample
+from netdissect.model.diagnosis import Limits
 from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
 from netdissect.model.packets import SIDES, FlowKey, Packet, PacketKind, reverse_key
-from netdissect.model.reports import EndHint
+from netdissect.model.reports import ConnectionReport, EndHint
 from netdissect.pipeline.observer import Datagram, Observer
 from netdissect.protocols import registry
 from netdissect.protocols.base import Assembler, Fault, Protocol
 from netdissect.protocols.claiming import DecodeAs
 from netdissect.protocols.foreign import disown
 from netdissect.track.connection import Connection
+from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane
 
 MAX_HELD = 32
@@ -473,6 +476,23 @@ def _messages_alone(events: list[Event]) -> list[Event]:
 def _nothing_new(events: list[Event]) -> list[Event]:
     """Return the events of a datagram that did not begin a connection after all."""
     return [event for event in events if event[0] != _RESTART or event[1] != "?"]
+
+
+def add_answers(
+    report: ConnectionReport, findings: Findings, limits: Limits, end_ns: int
+) -> None:
+    """Answer the questions about a connection that has ended: in its report and by findings."""
+    told: set[tuple[str, int | None]] = set()
+    for each in answer(report, limits):
+        key = each.code, each.direction
+        findings.add(
+            *each.terms,
+            concluded_ns=end_ns if each.later else None,
+            always=key not in told,  # once for each direction, even if the code repeats
+        )
+        told.add(key)
+    report.anomalies = findings.totals()
+    report.codes = findings.repeats
 
 
 def add_last_findings(connection: Connection, assembler: Assembler | None, end_ns: int) -> None:

@@ -91,6 +91,8 @@ class Options:
     """How to format reports, if only `Reports.lines` will be called; None = keep the reports."""
     together: int = 1
     """`table.MAX_ALL_OUTSTANDING` is divided by this if captures are analysed at the same time."""
+    reported: bool = True
+    """Whether reports are needed; otherwise only connections that are observed are concluded."""
     placing: bool = False
     """Whether only `Analysis.begins`, `near` and `repeated` are needed, and no reports."""
 

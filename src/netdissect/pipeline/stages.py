@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
-from netdissect.diagnosis import answer
 from netdissect.flow.codes import CAPTURE_DUPLICATE
 from netdissect.flow.stats import FlowStats
 from netdissect.model.annotations import CodeRow, shared_rows
@@ -23,7 +22,14 @@ from netdissect.model.units import Placement
 from netdissect.pipeline.anomalies import Anomalies
 from netdissect.pipeline.aside import LonePacket
 from netdissect.pipeline.doubts import Doubts
-from netdissect.pipeline.handlers import Flow, Name, Restarts, add_last_findings, name_of
+from netdissect.pipeline.handlers import (
+    Flow,
+    Name,
+    Restarts,
+    add_answers,
+    add_last_findings,
+    name_of,
+)
 from netdissect.pipeline.numbering import ConnectionNumbers, common_numbers
 from netdissect.pipeline.observer import Observer
 from netdissect.pipeline.options import UNKNOWN_PLACEMENT, Analysis, Options
@@ -87,8 +93,8 @@ class Pipeline(PacketSink):
         """Protocol -> datagrams and connections."""
         self.limits_hit: dict[str, int] = {}
         # If reports are passed on at once, connections cannot be renumbered at the end.
-        told = self.options.on_report is not None and shares == 1
-        self.begun = ConnectionNumbers(self.options.begins, kept=not told)
+        kept = self.options.reported and (self.options.on_report is None or shares > 1)
+        self.begun = ConnectionNumbers(self.options.begins, kept=kept)
         self.now_ns = 0
         """Time of the newest packet."""
         self._table = FlowTable(self._hit, shares, self.options.together)
@@ -501,18 +507,13 @@ class Pipeline(PacketSink):
         if self.options.placing:
             self._placed(connection)
             return
+        if not self.options.reported and connection.recorder is None:
+            connection.release()
+            return
         report = conclude(connection, end_ns)
-        told: set[tuple[str, int | None]] = set()
-        for each in answer(report, self.options.limits):
-            key = each.code, each.direction
-            connection.findings.add(
-                *each.terms,
-                concluded_ns=end_ns if each.later else None,
-                always=key not in told,  # once for each direction, even if the code repeats
-            )
-            told.add(key)
-        report.anomalies = connection.findings.totals()
-        report.codes = connection.findings.repeats
+        add_answers(report, connection.findings, self.options.limits, end_ns)
+        if not self.options.reported:
+            return  # it was concluded for what the observer sees of it
         self.counts[connection.protocol]["datagrams"] += sum(report.datagrams)
         if self.options.on_report is not None:
             self.options.on_report(report)
