@@ -76,7 +76,7 @@ PARTS: dict[str, tuple[Callable[[Foreign], Any], Any]] = {
     "framer.finish": (lambda mine: made(mine.framer("mine-1", 0)).finish(), []),
     "assembler.finish": (lambda mine: made(mine.assembler()).finish(), ([], [])),
     "inspector.wants": (lambda mine: made(mine.inspector()).wants([]), True),
-    "inspector.follow": (lambda mine: made(mine.inspector()).follow(b"x", "mine-1", []), False),
+    "inspector.follow": (lambda mine: made(mine.inspector()).follow(b"x", "mine-1", 0, []), False),
     "inspector.inspect": (lambda mine: made(mine.inspector()).inspect(None), None),
 }
 

@@ -198,7 +198,11 @@ class DirectionHandler(DatagramHandler):
             # Held datagrams are tracked first, which a scanner that pushes its events cannot wait
             # for.
             elif self.flow.held:
-                events = scanner.events(payload, hints)
+                # An observer needs all events, of which a scanner may leave some out.
+                watched = self.observer is not None
+                events = self.scan(payload, self.direction, hints) if watched else (
+                    scanner.events(payload, hints)
+                )
             else:
                 connection.at(self._lane, self._other, frame, time_ns, len(payload))
                 if self._recorder is not None:
@@ -208,9 +212,13 @@ class DirectionHandler(DatagramHandler):
                 if told is None:
                     if scanner.parts:
                         self.flow.assemble(self.direction, frame, time_ns, scanner.parts)
-                    if self.observer is not None:
+                    recorder = self._recorder
+                    if self.observer is not None and (
+                        recorder is None or recorder.bare or recorder.touched or scanner.parts
+                    ):
                         item = self._seen(connection, frame, time_ns, payload)
                         item.hints, item.scanned = hints, True
+                        item.follows = bool(scanner.parts)
                         self.observer.seen(item)
                     return
                 events = told

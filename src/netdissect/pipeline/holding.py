@@ -12,7 +12,6 @@ from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import ConnectionEvent, UnitRecord
 from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.stages import Pipeline
-from netdissect.protocols.base import Protocol as GameProtocol
 from netdissect.track.connection import Connection
 from netdissect.track.pruning import Pruner
 from netdissect.track.recorder import HOLD_NS, LINGER_NS, Recorder
@@ -44,6 +43,8 @@ class DatagramQueue:
         """Whether `advance` has emitted enough at once, and more may leave."""
         self._octets = 0
         """Estimated memory of the waiting datagrams."""
+        self._oldest: Datagram | None = None
+        """The oldest datagram; None = the queue is empty."""
         self._items: deque[Datagram] = deque()
         """The datagrams that were added in the order of frames."""
         self._late: list[tuple[int, int, Datagram]] = []
@@ -53,14 +54,12 @@ class DatagramQueue:
         self.pruner = Pruner()
         self.needs: frozenset[str | None] | None = None
         """As `Records.needs`."""
-        self.alone: set[GameProtocol] = set()
-        """Protocols in which decoding a datagram never depends on earlier ones."""
 
     def __len__(self) -> int:
         return len(self._items) + len(self._late)
 
     def __bool__(self) -> bool:
-        return bool(self._items or self._late)
+        return self._oldest is not None
 
     def add(self, item: Datagram) -> None:
         """Add one datagram."""
@@ -72,9 +71,12 @@ class DatagramQueue:
         else:
             self._count += 1
             heapq.heappush(self._late, (frame, self._count, item))
+        if self._oldest is None or frame < self._oldest.frame:
+            self._oldest = item
 
     def take(self, now_ns: int, oldest_frame: int | None) -> Datagram | None:
-        """Remove and return the oldest datagram if it may leave.
+        """Remove and return the oldest datagram if it may leave. Those before it that are set aside
+        leave with it.
 
         Args:
             now_ns: time of the newest packet.
@@ -82,34 +84,48 @@ class DatagramQueue:
                 it. None = there is none.
 
         """
-        if not self:
-            return None
-        if not self.live:
-            item = self.first()
-            waits = oldest_frame is not None and item.frame > oldest_frame
-            if waits or not _settled(item, now_ns):
-                if len(self) <= MAX_HELD_RECORDS and self._octets <= MAX_HELD_OCTETS:
-                    return None
-                self.early += 1
-            elif (len(self) <= MAX_LINGERING and now_ns - item.time_ns < LINGER_NS
-                    and (item.stream is not None or _may_be_revised(item))):  # fmt: skip
+        while True:
+            item = self._oldest
+            if item is None:
                 return None
-        return self.pop()
+            if not self.live:
+                waits = oldest_frame is not None and item.frame > oldest_frame
+                if waits or not _settled(item, now_ns):
+                    if len(self) <= MAX_HELD_RECORDS and self._octets <= MAX_HELD_OCTETS:
+                        return None
+                    self.early += 1
+                elif (len(self) <= MAX_LINGERING and now_ns - item.time_ns < LINGER_NS
+                        and (item.stream is not None or _may_be_revised(item))):  # fmt: skip
+                    return None
+            self.pop()
+            if not item.is_aside:
+                return item
 
-    def is_unwanted(self, item: Datagram) -> bool:
-        """Return whether a datagram is needed neither by the filter nor for decoding later ones."""
-        needs, protocol = self.needs, item.protocol
-        if needs is None or (protocol is not None and protocol not in self.alone):
-            return False
-        return not may_have(item, needs)
+    def is_blocked(self, now_ns: int) -> bool:
+        """Return whether the oldest datagram waits for its own units."""
+        item = self._oldest
+        if item is None or self.live or len(self) > MAX_HELD_RECORDS:
+            return item is None
+        return self._octets <= MAX_HELD_OCTETS and not _settled(item, now_ns)
 
     def first(self) -> Datagram:
         """Return the oldest datagram; the queue must not be empty."""
-        return self._late[0][2] if self._is_late() else self._items[0]
+        if self._oldest is None:
+            raise IndexError
+        return self._oldest
 
     def pop(self) -> Datagram:
         """Remove and return the oldest datagram; the queue must not be empty."""
-        item = heapq.heappop(self._late)[2] if self._is_late() else self._items.popleft()
+        item = self.first()
+        items, late = self._items, self._late
+        if late and late[0][2] is item:
+            heapq.heappop(late)
+        else:
+            items.popleft()
+        if late and (not items or late[0][0] < items[0].frame):
+            self._oldest = late[0][2]
+        else:
+            self._oldest = items[0] if items else None
         self._octets -= item.octets
         return item
 
@@ -128,25 +144,17 @@ class DatagramQueue:
         if self.needs is None:
             before = self.first().frame if self else following
         else:
-            for item in (*self._items, *[late for _, _, late in self._late]):
-                if item.hints is not None:
-                    kept.add(item.frame)
-                    if item.frames:
-                        kept.update(item.frames)
-                elif _settled(item, now_ns):
-                    item.touched = ()  # it only keeps its place
-        self.pruner.prune(recorder, before, kept, least=len(self) // 8)
+            for item in self._items:
+                _free(item, now_ns, kept)
+            for _, _, item in self._late:
+                _free(item, now_ns, kept)
+        self.pruner.prune(recorder, before, kept, least=len(self) // 4)
 
     def connections(self) -> set[Connection | None]:
         """Return the connections of the waiting datagrams."""
         found = {item.connection for item in self._items}
         found.update([item.connection for _, _, item in self._late])
         return found
-
-    def _is_late(self) -> bool:
-        """Return whether the oldest datagram was added after a later one."""
-        late = self._late
-        return bool(late) and (not self._items or late[0][0] < self._items[0].frame)
 
 
 class RecordMaker(Protocol):
@@ -178,13 +186,15 @@ def advance(
     """
     found: list[DatagramRecord | UnitRecord | ConnectionEvent] = []
     held, recorder = maker.held, maker.recorder
+    others = pipeline.options.others
     for place in range(at, len(packets)):
         packet = packets[place]
         if held.stopped:  # this packet was fed before
             held.stopped = False
-        else:
-            # `pipeline.packet` would not show the observer datagrams of unknown protocols.
+        elif others:
             pipeline.feed(packet)
+        else:  # faster, but it does not show the observer datagrams of unknown protocols
+            pipeline.packet(packet)
         now_ns = pipeline.now_ns
         if not recorder.blocked(now_ns):
             left = list(recorder.ready(now_ns))  # called in any case, to free these records
@@ -207,17 +217,31 @@ def _emit(
     found: list[DatagramRecord | UnitRecord | ConnectionEvent],
 ) -> None:
     """Append the records of the datagrams that may leave, or of some of them."""
-    held, now_ns, oldest = maker.held, pipeline.now_ns, pipeline.oldest_sampled
-    most = len(found) + _MOST_AT_ONCE
+    held, now_ns = maker.held, pipeline.now_ns
+    if held.is_blocked(now_ns):
+        return
+    oldest, most = pipeline.oldest_sampled, len(found) + _MOST_AT_ONCE
     while len(found) < most:
         item = held.take(now_ns, oldest)
         if item is None:
             return
-        if not held.is_unwanted(item):
-            record = maker.next(item)
-            if record is not None:
-                found.append(record)
+        record = maker.next(item)
+        if record is not None:
+            found.append(record)
     held.stopped = True
+
+
+def _free(item: Datagram, now_ns: int, kept: set[int]) -> None:
+    """Free the units of a datagram that is set aside once they are settled; add the frames of any
+    other to `kept`.
+    """
+    if item.is_aside:
+        if item.touched and _settled(item, now_ns):
+            item.touched = ()
+    else:
+        kept.add(item.frame)
+        if item.frames:
+            kept.update(item.frames)
 
 
 def may_have(item: Datagram, needs: frozenset[str | None]) -> bool:

@@ -64,6 +64,7 @@ def iter_both(
     records.recorder.events = timeline
     if records.lazy:
         records.held.needs = records.needs
+        records.recorder.bare = records.needs is None
     with rare_collections(), opened(source) as reader:
         for packets in Decapsulator().batches(reader.batches()):
             at = 0

@@ -27,8 +27,8 @@ class Datagram:
 
     __slots__ = (
         "_events", "connection", "direction", "faults", "findings", "follows", "frame", "frames",
-        "hints", "octets", "packet", "payload", "protocol", "scanned", "stream", "time_ns",
-        "touched",
+        "hints", "is_aside", "octets", "packet", "payload", "protocol", "scanned", "stream",
+        "time_ns", "touched",
     )  # fmt: skip
 
     def __init__(self, frame: int, time_ns: int, payload: bytes) -> None:
@@ -41,10 +41,14 @@ class Datagram:
         self.protocol: GameProtocol | None = None
         self.direction = 0
         self._events: list[Event] | None = None
+        self.is_aside = False
+        """Whether nothing but its place in the order is needed."""
         self.scanned = False
         """Whether `events` are exactly what a scan of the payload returns."""
         self.follows = False
-        """Whether the inspector of its connection has to see it."""
+        """Whether the inspector of its connection has to see it; of a datagram that a scanner has
+        reported by calls, whether it has PARTs.
+        """
         self.hints: Hints | None = None
         """The hints before this datagram."""
         self.frames: tuple[int, ...] = ()
@@ -58,6 +62,11 @@ class Datagram:
         """Faults that the framer of a stream has found in the message."""
         self.stream: tuple[FlowKey, int, int] | None = None
         """As `DatagramRecord.stream`."""
+
+    @property
+    def is_listed(self) -> bool:
+        """Return whether the events are kept."""
+        return self._events is not None
 
     @property
     def listed(self) -> int:
@@ -85,6 +94,13 @@ class Datagram:
             + _EVENT_OCTETS * self.listed + _UNIT_OCTETS * len(self.touched)
         )  # fmt: skip
         return self.octets
+
+    def set_aside(self) -> None:
+        """Keep only its place in the order: later datagrams leave with what is known once all of
+        its units are settled.
+        """
+        self.is_aside = True
+        self.payload, self._events, self.hints = b"", [], None
 
     def release_events(self) -> None:
         """Free the memory of the events while the datagram waits, if a scan can restore them."""

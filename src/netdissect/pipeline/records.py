@@ -138,12 +138,15 @@ class Records:
     # -- called by the pipeline --------------------------------------------------------------------
 
     def reads_events(self, protocol: Protocol) -> bool:
-        """Return whether the protocol has an inspector, which judges datagrams by their events."""
+        """Return whether the protocol has an inspector that judges all datagrams by events."""
+        judge = self._judge(protocol)
+        return judge is not None and not judge.parts_only
+
+    def _judge(self, protocol: Protocol) -> Inspector | None:
+        """Return the inspector that judges the datagrams of a protocol; None without one."""
         if protocol not in self._judges:
             self._judges[protocol] = protocol.inspector()
-            if self._judges[protocol] is None:
-                self.held.alone.add(protocol)
-        return self._judges[protocol] is not None
+        return self._judges[protocol]
 
     def seen(self, item: Datagram) -> None:
         """Add a datagram of a known protocol to the queue."""
@@ -156,8 +159,9 @@ class Records:
             return
         needs = self.held.needs
         if needs is not None and not _may_matter(item, needs):
-            # It only keeps its place in the order.
-            item.payload, item.events, item.hints = b"", [], None
+            if not item.touched:
+                return
+            item.set_aside()
         self.held.add(item)
         if not self.held.live:
             item.release_events()
@@ -182,11 +186,10 @@ class Records:
 
     def _follows(self, item: Datagram) -> bool:
         """Return whether the inspector of a datagram's connection has to see it."""
-        protocol = item.protocol
-        if protocol is None or not self.reads_events(protocol):
+        judge = None if item.protocol is None else self._judge(item.protocol)
+        if judge is None:
             return False
-        judge = self._judges[protocol]
-        return judge is not None and judge.wants(item.events)
+        return judge.wants(item.events) if item.is_listed else item.follows
 
     def other(self, packet: Packet) -> None:
         """Add a datagram of an unknown protocol to the queue."""
@@ -196,6 +199,8 @@ class Records:
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
         """Remember a finding for the datagram that `seen` gets next."""
+        if len(self._findings) >= MAX_FINDINGS and (self._findings[0][0] or 0) < (frame or 0):
+            self._findings.clear()  # their datagrams were not shown
         if len(self._findings) < MAX_FINDINGS:
             self._findings.append((frame, Finding(code, severity)))
 
@@ -234,7 +239,7 @@ class Records:
         """Yield the remaining records, at the end of the capture."""
         while self.held:
             item = self.held.pop()
-            record = None if self.held.is_unwanted(item) else self.next(item)
+            record = None if item.is_aside else self.next(item)
             if record is not None:
                 yield record
 
@@ -327,7 +332,8 @@ class Records:
         if item.connection is None or item.protocol is None:
             return
         inspector = self._inspector(item.connection, item.protocol)
-        if inspector is None or inspector.follow(item.payload, passed.dialect, item.events):
+        way = item.direction
+        if inspector is None or inspector.follow(item.payload, passed.dialect, way, item.events):
             return
         self._tree(item, item.connection, item.protocol, passed.dialect)
 

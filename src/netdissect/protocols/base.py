@@ -64,6 +64,9 @@ class Inspector(Shape):
     bounded. Only commands that show trees (`read`, `show` ...) create one.
     """
 
+    parts_only: bool
+    """Whether it wants no datagram that a scanner reports by calls, unless it has PARTs."""
+
     def wants(self, events: list[Event]) -> bool:
         """Return False for a datagram whose events show that it does not matter to the inspector.
 
@@ -72,12 +75,14 @@ class Inspector(Shape):
         del events
         return True
 
-    def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
+    def follow(
+        self, payload: bytes, dialect: str, direction: int, events: list[Event]
+    ) -> bool:
         """Process a datagram that is not shown, without its tree.
 
         Return False to have it decoded and passed to `inspect` after all.
         """
-        del payload, dialect, events
+        del payload, dialect, direction, events
         return False
 
     def inspect(self, dissection: Dissection) -> None:

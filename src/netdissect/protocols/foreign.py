@@ -241,16 +241,20 @@ class _Assembler(_Part):
 
 
 class _Inspector(_Part):
+    parts_only = False
+
     def wants(self, events: list[Event]) -> bool:
         """Return whether a datagram may matter; True for a plug-in without this method."""
         wants = getattr(self._inner, "wants", None)
         return wants is None or bool(self._owner._safely(True, wants, events))  # noqa: SLF001
 
-    def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
+    def follow(
+        self, payload: bytes, dialect: str, direction: int, events: list[Event]
+    ) -> bool:
         """Process a datagram without its tree; return False where it must be decoded."""
         follow = getattr(self._inner, "follow", None)
         return follow is not None and bool(
-            self._owner._safely(False, follow, payload, dialect, events)  # noqa: SLF001
+            self._owner._safely(False, follow, payload, dialect, direction, events)  # noqa: SLF001
         )
 
     def inspect(self, dissection: Any) -> None:

@@ -26,7 +26,7 @@ class Pruner:
         """The records are looked through when `_due` of them wait, or after `_packets` packets."""
 
     def is_due(self, recorder: Recorder) -> bool:
-        """Process a packet; return whether to look through the records: there are an eighth more
+        """Process a packet; return whether to look through the records: there are a quarter more
         than the last time left, or that many packets have come.
         """
         self._packets -= 1
@@ -65,7 +65,7 @@ class Pruner:
                 left.append(item)
         pending.clear()
         pending.extend(left)
-        self._packets = max(_LEAST, least, len(pending) // 8)
+        self._packets = max(_LEAST, least, len(pending) // 4)
         self._due = len(pending) + self._packets
 
 

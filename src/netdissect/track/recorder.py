@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from netdissect.model.native import ABSENT, i64
@@ -56,6 +57,8 @@ class Recorder:
         record with their number as `run` in `extra`; it is split if one of them comes again.
         """
         self.pending: deque[UnitRecord | ConnectionEvent] = deque()
+        self.bare = True
+        """Whether the observer needs datagrams without units."""
         self.scribes: dict[int, ConnectionRecorder] = {}
         """Open connection -> its recorder."""
         self.types = TypeNames()
@@ -170,8 +173,8 @@ class ConnectionRecorder:
     """Records one connection."""
 
     __slots__ = (
-        "_scribes", "connection", "counted", "events", "findings", "keeps", "pending", "spaces",
-        "stream", "sums", "touched", "types",
+        "_scribes", "bare", "connection", "counted", "events", "findings", "keeps", "pending",
+        "spaces", "stream", "sums", "touched", "types",
     )  # fmt: skip
 
     def __init__(self, connection: int, recorder: Recorder, findings: Findings | None) -> None:
@@ -186,7 +189,8 @@ class ConnectionRecorder:
         self.events = recorder.events
         self.counted = recorder.counted
         self.keeps = recorder.keeps
-        """These three as in `Recorder`."""
+        self.bare = recorder.bare
+        """These four as in `Recorder`."""
         self.connection = connection
         self.pending = recorder.pending
         """The waiting records of all connections."""
@@ -462,7 +466,7 @@ class SpaceRecorder:
         record = self.records.get(seq)
         runs = self._runs
         if record is None and runs is not None:
-            at = bisect_right(runs, seq, key=_seq) - 1
+            at = bisect_right(runs, seq, key=attrgetter("seq")) - 1
             if at >= 0 and not runs[at].emitted:
                 self.split(runs[at])
                 record = self.records.get(seq)
@@ -553,7 +557,3 @@ class SpaceRecorder:
 def _full(record: UnitRecord) -> bool:
     """Return whether another copy needs a new record."""
     return record.emitted or len(record.copies) >= MAX_COPIES
-
-
-def _seq(record: UnitRecord) -> int:
-    return record.seq

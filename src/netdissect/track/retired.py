@@ -25,12 +25,15 @@ _RTT_NS: Final = 7
 _FIRST_NS: Final = _ORDER
 """Replaces `_ORDER` if the whole record is remembered: only a timeline shows the order."""
 _OUTCOMES: Final = ("unknown", "acked", "unacked", "given_up")
+_OUTCOME_NUMBERS: Final = {outcome: number for number, outcome in enumerate(_OUTCOMES)}
 _OUTCOME_BIT: Final = 12
 _AMBIGUOUS_BIT: Final = 14
 _LOST_BIT: Final = 15
 _WHOLE_BIT: Final = 16
 _TYPE_BIT: Final = 17
 """First bits of the fields in `_FACTS`; the bits below them hold how often the unit was sent."""
+_AMBIGUOUS: Final = 1 << _AMBIGUOUS_BIT
+_LOST: Final = 1 << _LOST_BIT
 _WHOLE: Final = 1 << _WHOLE_BIT
 
 
@@ -93,12 +96,19 @@ class RetiredUnits:
 
     def retire(self, record: UnitRecord) -> None:
         """Remember what a late copy needs of a record."""
-        frame = record.extra.get("continued", record.copies[0].frame)
+        frame = record.copies[0].frame if record.copies else None
+        if record.extra:
+            frame = record.extra.get("continued", frame)
         if frame is None:
             return
-        facts = count_transmissions(record) | _OUTCOMES.index(record.outcome) << _OUTCOME_BIT
-        facts |= record.rtt_ambiguous << _AMBIGUOUS_BIT | (record.lost is True) << _LOST_BIT
-        facts |= self._types.number(record.type) << _TYPE_BIT
+        facts: i64 = count_transmissions(record)
+        facts |= _OUTCOME_NUMBERS[record.outcome] << _OUTCOME_BIT
+        if record.rtt_ambiguous:
+            facts |= _AMBIGUOUS
+        if record.lost:
+            facts |= _LOST
+        if record.type is not None:
+            facts |= self._types.number(record.type) << _TYPE_BIT
         rtt_ms = record.rtt_ms
         at = self._ring.place(record.seq)
         cells = self._ring.cells

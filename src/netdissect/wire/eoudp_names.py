@@ -6,6 +6,7 @@ Source: docs/protocols/eoudp.md; RFC_01, RFC_02 and RFC_03; the Exodia engine's
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 DOCUMENTS: Final = ("rfc01", "rfc02", "rfc03")
@@ -116,6 +117,7 @@ def canonical(dialect: str) -> str:
     return dialect.removeprefix("eoudp-")
 
 
+@lru_cache(maxsize=1024)
 def command_name(dialect: str, command: int, size: int) -> str:
     """Return the name of a command; `UNKNOWN_0x42` for one that no revision defines.
 

@@ -161,7 +161,7 @@ def test_a_datagram_that_is_followed_gives_what_its_tree_gives(dialect: str) -> 
     certain = 0
     for payload in (*seeds, *mutations(seeds, 300)):
         looked.inspect(dissect("teeworlds", payload, Request(dialect, 1)))
-        if followed.follow(payload, dialect, scan(payload, 1, hints)):
+        if followed.follow(payload, dialect, 1, scan(payload, 1, hints)):
             certain += 1
         else:
             followed.inspect(dissect("teeworlds", payload, Request(dialect, 1)))

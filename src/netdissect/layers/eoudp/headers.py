@@ -18,6 +18,7 @@ header. *Source:* docs/protocols/eoudp.md; engine `Network/Header`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import takewhile
 from typing import Any, ClassVar
 
@@ -275,6 +276,7 @@ HEADERS: dict[str, type[EoudpHeader]] = {
 __all__ += [layer.__name__ for layer in HEADERS.values()]
 
 
+@cache
 def header_layer(dialect: str) -> type[EoudpHeader]:
     """Return the header of a dialect; for an unknown one that of exodia-late, the last release."""
     return HEADERS.get(canonical(dialect), HEADERS["exodia-late"])

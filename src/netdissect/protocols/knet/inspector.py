@@ -18,6 +18,8 @@ _PART = Ev.PART
 class TransferInspector:
     """The inspector of one connection. Datagrams come in the order of the capture."""
 
+    parts_only = True
+
     def __init__(self) -> None:
         self._transfers = Transfers()
 
@@ -29,10 +31,20 @@ class TransferInspector:
                 return True
         return False
 
-    def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
-        """Return False: fragments are rare enough to leave every datagram to `inspect`."""
-        del payload, dialect, events
-        return False
+    def follow(
+        self, payload: bytes, dialect: str, direction: int, events: list[Event]
+    ) -> bool:
+        """Process the fragments of a datagram without its tree.
+
+        Return False where the datagram has a fault, or is one of 2010.
+        """
+        del payload
+        if dialect == LEGACY or any(event[0] == Ev.NOTE for event in events):
+            return False
+        for event in events:
+            if event[0] == _PART:
+                self._transfers.feed(direction, 0, 0, [_as_in_tree(event)])
+        return True
 
     def inspect(self, dissection: Dissection) -> None:
         """Add `reassembled` to the fragment that completes a transfer, with a buffer of its own."""
@@ -44,6 +56,15 @@ class TransferInspector:
             self._transfers.feed(direction, 0, 0, [part])
             for octets in self._transfers.last:
                 _add(dissection, view, octets)
+
+
+def _as_in_tree(part: Event) -> Event:
+    """Return a PART as `_part` returns it, with the message ID in its shortest form."""
+    _, transfer, index, count, number, content = part
+    if index is not None:
+        return part
+    message_id, start = KNET_7_7_16.read(content, 0, len(content))
+    return (_PART, transfer, None, count, number, KNET_7_7_16.write(message_id) + content[start:])
 
 
 def _part(fields: dict[str, Any], *, legacy: bool) -> tuple[Any, ...] | None:

@@ -36,6 +36,8 @@ _NOTE = Ev.NOTE
 class SnapshotInspector:
     """The inspector of one connection. Datagrams come in the order of the capture."""
 
+    parts_only = False
+
     def __init__(self) -> None:
         self._snapshots: Snapshots | None = None
         self._map_sequence: int | None = None
@@ -48,7 +50,9 @@ class SnapshotInspector:
                 return True
         return False
 
-    def follow(self, payload: bytes, dialect: str, events: list[Event]) -> bool:
+    def follow(
+        self, payload: bytes, dialect: str, direction: int, events: list[Event]
+    ) -> bool:
         """Process the snapshots of a datagram without its tree.
 
         Return False where the datagram has a fault or changes the map.
@@ -56,6 +60,7 @@ class SnapshotInspector:
         for event in events:
             if event[0] == _NOTE or (event[0] in _TYPED and event[1] == _MAP_CHANGE):
                 return False
+        del direction
         form = form_of(dialect)
         parts = _parts(payload, form)
         for part in parts or ():
