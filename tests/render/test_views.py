@@ -281,6 +281,17 @@ def test_what_a_connection_sent_is_named_by_its_carrier(
     assert f" {shown} " in stream.getvalue()
 
 
+def test_a_limit_that_was_reached_is_shown_with_what_it_makes_unknown() -> None:
+    report = samples.connection(limits_hit={"MAX_BURSTS": 3, "MAX_SPACES": 1})
+    stream = io.StringIO()
+    show_connection(Screen(stream, color="never"), report, clock())
+    for text in (
+        "MAX_BURSTS, 3 times: shorter runs of missing numbers are not reported",
+        "MAX_SPACES, once: the units of further spaces are ignored",
+    ):
+        assert f"limit reached  {text}" in stream.getvalue()
+
+
 def test_a_fact_of_a_connection_goes_on_below_itself() -> None:
     basis = "the quickest of 48 answers of the client took 0.0 ms; no network between them is to be seen"
     stream = io.StringIO()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from netdissect.lookup import hot_path
+from netdissect.model.bounds import LOST_BY
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, ResendRule
@@ -346,7 +347,7 @@ def test_every_bound_that_is_counted_says_what_it_makes_unknown() -> None:
     source = "".join(path.read_text() for path in Path(bounds.__file__).parent.glob("*.py"))
     named = set(re.findall(r'hit\("(\w+)"', source))
     assert len(named) > 15
-    assert named == set(bounds.LOST_BY)
+    assert named == set(LOST_BY)
 
 
 def test_what_was_sent_at_once_is_one_question() -> None:

@@ -7,6 +7,7 @@ from copy import copy
 from operator import attrgetter
 from typing import Any
 
+from netdissect.model.bounds import reached
 from netdissect.model.packets import Direction
 from netdissect.model.reports import ConnectionReport, ProbeReport, RttSummary, SpaceReport
 from netdissect.render.columns import Columns
@@ -276,7 +277,7 @@ def _facts(report: ConnectionReport, clock: Clock) -> Iterator[tuple[str, str]]:
             samples = counted(kept.samples, "sample")
             yield f"{arrow_of(direction)} {_named(name)}", f"{span}, {samples}"
     for name, times in report.limits_hit.items():
-        yield "limit reached", f"{name}, {times} times"
+        yield "limit reached", f"{name}, {reached(name, times)}"
 
 
 def timeout_text(verdict: Any, clock: Clock) -> str:
