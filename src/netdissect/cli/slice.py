@@ -96,7 +96,7 @@ def command(
             check_in_capture(option, first, length.lasted_ns, in_frames=False)
 
     if os.path.lexists(target):
-        _check_before(file, check)
+        _check_before(file, check, faults)
     with BlockReader(file) as reader, removed_if_refused(target):
         read, written = slice_capture(reader, target, wanted)
         # The length of a capture is known only once it is read.
@@ -106,9 +106,10 @@ def command(
     return summarise(text, [reader], faults, quiet=look.quiet)
 
 
-def _check_before(file: str, check: Callable[[_Extent], None]) -> None:
+def _check_before(file: str, check: Callable[[_Extent], None], faults: list[str]) -> None:
     """Read a capture only to check what is requested, so that a refusal keeps the file that would
     be replaced. What comes through a pipe can be read once only, and is checked too late for that.
+    Append to `faults` why the reading ended early.
     """
     from netdissect.capture.blocks import PACKET, BlockReader  # noqa: PLC0415
 
@@ -119,8 +120,10 @@ def _check_before(file: str, check: Callable[[_Extent], None]) -> None:
         for block in reader:
             if block.kind == PACKET:
                 extent.add(block)
-        if not reader.damage:
+        if reader.damage is None:
             check(extent)
+        else:
+            faults.append(f"{file} could not be read to its end the first time: {reader.damage}")
 
 
 class _Extent:
