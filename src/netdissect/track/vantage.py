@@ -124,8 +124,10 @@ class Vantage:
         """
         self._tick_ns = (max(FAR_NS, int(1e6 * tick_ms[0])), max(FAR_NS, int(1e6 * tick_ms[1])))
         self._near_ns = KERNEL_NS if by_kernel else NEAR_NS
-        self._soon_ns = (KERNEL_NS, KERNEL_NS) if by_kernel else self._tick_ns
+        self._soon_ns = self._tick_ns
         """What the quickest answer of each near side takes at most if the other side is far."""
+        if by_kernel:
+            self._soon_ns = (KERNEL_NS, KERNEL_NS)
         nothing = Evidence(ABSENT, 0, 0)
         self.evidence = (nothing, nothing)
         self._settled = False
@@ -142,9 +144,9 @@ class Vantage:
             return False
         slow, slower = self._tick_ns
         far, farther = _far(client, server, slow), _far(server, client, slower)
-        quick, (soon, sooner) = self._near_ns, self._soon_ns
-        near = not far and _near(client, server, quick, soon, other_far=farther)
-        nearer = not farther and _near(server, client, quick, sooner, other_far=far)
+        soon, sooner = self._soon_ns
+        near = not far and _near(client, server, self._near_ns, soon, other_far=farther)
+        nearer = not farther and _near(server, client, self._near_ns, sooner, other_far=far)
         found: tuple[bool | None, bool | None] = (None, None)
         if far or farther or (near and nearer):
             found = (False if far else near or None, False if farther else nearer or None)
