@@ -28,6 +28,7 @@ from netdissect.pipeline import records as records_module
 from netdissect.pipeline.early import early_records
 from netdissect.pipeline.holding import advance
 from netdissect.pipeline.iterate import iter_both, iter_records
+from netdissect.pipeline.observer import Datagram
 from netdissect.pipeline.options import UNKNOWN_PLACEMENT
 from netdissect.pipeline.records import Records
 from netdissect.track.outcomes import KIND
@@ -620,3 +621,15 @@ def test_a_waiting_datagram_scans_its_events_again(path: Path) -> None:
     pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
     found = list(iter_both(str(path), records, pipeline, timeline=False))
     assert (released > len(found) // 2) == ("tcp" not in path.name)
+
+
+def test_findings_of_datagrams_that_are_not_shown_displace_no_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(records_module, "MAX_FINDINGS", 3)
+    records = Records()
+    for code, frame in (("a", 1), ("b", 1), ("c", 2), ("d", 2), ("e", 2), ("f", 2)):
+        records.finding(code, Severity.NOTE, frame)
+    item = Datagram(2, 0, b"")
+    records.seen(item)
+    assert [finding.code for finding in item.findings] == ["c", "d", "e"]

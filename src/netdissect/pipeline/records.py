@@ -199,8 +199,9 @@ class Records:
 
     def finding(self, code: str, severity: Severity, frame: int | None) -> None:
         """Remember a finding for the datagram that `seen` gets next."""
-        if len(self._findings) >= MAX_FINDINGS and (self._findings[0][0] or 0) < (frame or 0):
-            self._findings.clear()  # their datagrams were not shown
+        if len(self._findings) >= MAX_FINDINGS and self._findings[0][0] != frame:
+            # The datagrams of the others were not shown.
+            self._findings = [each for each in self._findings if each[0] == frame]
         if len(self._findings) < MAX_FINDINGS:
             self._findings.append((frame, Finding(code, severity)))
 
