@@ -621,6 +621,20 @@ def captured(folder: Path, sides: Sides) -> list[str]:
     return paths
 
 
+def exchange(
+    sides: Sides, after_ns: int, body: bytes, delay_ns: int, back_ns: tuple[int, int]
+) -> None:
+    """Add a datagram that the first side sends, and one that the second side sends and the first
+    side gets so long after it."""
+    sent_ns = 1_700_000_000 * S + after_ns
+    data = ethernet(ipv4(udp(body, 5000, 7777), 17, src=A4, dst=B4))
+    back = ethernet(ipv4(udp(b"b%d" % after_ns, 7777, 5000), 17, src=B4, dst=A4))
+    sides[0].append((sent_ns, data))
+    sides[1].append((sent_ns + delay_ns, data))
+    sides[1].append((sent_ns + back_ns[0], back))
+    sides[0].append((sent_ns + back_ns[1], back))
+
+
 def test_a_conversation_that_goes_one_way_only_has_its_direction(tmp_path: Path) -> None:
     """Its delay may be far below that of others: the clocks tell, not the middle of all."""
     sides: Sides = ([], [])
@@ -767,15 +781,9 @@ def test_what_a_stalled_network_held_back_was_neither_lost_nor_made_up(tmp_path:
     """
     sides: Sides = ([], [])
     for number in range(600):
-        sent_ns = 1_700_000_000 * S + number * 50_000_000
         body = b"%d" % number if number % 4 else b"again"
         delay = 60_000_000 if number in {400, 408} else 15_000_000 + number % 7 * 100_000
-        data = ethernet(ipv4(udp(body, 5000, 7777), 17, src=A4, dst=B4))
-        back = ethernet(ipv4(udp(b"b%d" % number, 7777, 5000), 17, src=B4, dst=A4))
-        sides[0].append((sent_ns, data))
-        sides[1].append((sent_ns + delay, data))
-        sides[1].append((sent_ns + 1_000_000, back))
-        sides[0].append((sent_ns + 16_000_000, back))
+        exchange(sides, number * 50_000_000, body, delay, (1_000_000, 16_000_000))
     with join(*captured(tmp_path, sides)) as found:
         told = Counter(row.fate for capture in (0, 1) for _, row in found.fates(capture))
     assert told == {Fate.DELIVERED: 1200, Fate.ARRIVED: 1200}
@@ -786,16 +794,10 @@ def test_what_came_just_before_it_was_sent_may_be_an_older_equal_datagram(tmp_pa
     of the clocks permits: it was matched with that one, for certain."""
     sides: Sides = ([], [])
     for number in range(600):
-        sent_ns = 1_700_000_000 * S + number * 20_000_000
         body = b"again" if number in {300, 307} else b"%d" % number
         held = {300: 140_000_000 - 50_000, 307: 25_000_000}
         delay = held.get(number, 20_000 + number * 37 % 500 * 20_000)
-        data = ethernet(ipv4(udp(body, 5000, 7777), 17, src=A4, dst=B4))
-        back = ethernet(ipv4(udp(b"b%d" % number, 7777, 5000), 17, src=B4, dst=A4))
-        sides[0].append((sent_ns, data))
-        sides[1].append((sent_ns + delay, data))
-        sides[1].append((sent_ns + 10_000_000, back))
-        sides[0].append((sent_ns + 10_020_000, back))
+        exchange(sides, number * 20_000_000, body, delay, (10_000_000, 10_020_000))
     with join(*captured(tmp_path, sides)) as found:
         doubtful = [[row for _, row in found.fates(side) if row.ambiguous] for side in (0, 1)]
         told = Counter(row.fate for side in (0, 1) for _, row in found.fates(side))

@@ -127,9 +127,8 @@ def _single_copies(spaces: list[SpaceReport]) -> Loss | None:
     away from the receiver, missing numbers may have been those of others.
     """
     for space in spaces:
-        missing, whole = (
-            space.extra.get(name) for name in ("copies_missing_of_seen", "copies_missing")
-        )
+        missing = space.extra.get("copies_missing_of_seen")
+        whole = space.extra.get("copies_missing")
         came = _transmissions(space)
         if not isinstance(missing, int) or came < MIN_SENT:
             continue

@@ -91,7 +91,7 @@ class DatagramQueue:
             if not self.live:
                 waits = oldest_frame is not None and item.frame > oldest_frame
                 if waits or not _settled(item, now_ns):
-                    if len(self) <= MAX_HELD_RECORDS and self._octets <= MAX_HELD_OCTETS:
+                    if not self._is_full():
                         return None
                     self.early += 1
                 elif (len(self) <= MAX_LINGERING and now_ns - item.time_ns < LINGER_NS
@@ -102,11 +102,17 @@ class DatagramQueue:
                 return item
 
     def is_blocked(self, now_ns: int) -> bool:
-        """Return whether the oldest datagram waits for its own units."""
+        """Return whether nothing may leave: the queue is empty, or its oldest datagram waits for
+        its own units. That is cheaper to know than what `take` must be told.
+        """
         item = self._oldest
-        if item is None or self.live or len(self) > MAX_HELD_RECORDS:
-            return item is None
-        return self._octets <= MAX_HELD_OCTETS and not _settled(item, now_ns)
+        if item is None:
+            return True
+        return not (self.live or self._is_full() or _settled(item, now_ns))
+
+    def _is_full(self) -> bool:
+        """Return whether so much waits that the oldest datagram must leave."""
+        return len(self) > MAX_HELD_RECORDS or self._octets > MAX_HELD_OCTETS
 
     def first(self) -> Datagram:
         """Return the oldest datagram; the queue must not be empty."""
