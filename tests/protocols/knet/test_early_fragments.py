@@ -6,7 +6,9 @@ import time
 
 import pytest
 
-from netdissect.model.events import Ev
+from netdissect.model.events import Ev, Event
+from netdissect.protocols.knet.inspector import TransferInspector
+from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.transfers import MAX_EARLY, Transfers
 
 
@@ -28,3 +30,12 @@ def test_a_first_fragment_looks_only_at_early_ones_of_its_own(base: int | None) 
     transfers.feed(0, 9000, 0, [(Ev.PART, 7, None, 99, newest - 46, b"a")])
     assert (7, newest) not in sender.early
     assert len(sender.early) == sum(map(len, sender.waiting[7].values())) < MAX_EARLY
+
+
+def test_what_was_scanned_as_2010_is_not_followed_in_another_dialect() -> None:
+    """Which a datagram is of may be known only after it was scanned."""
+    known: Event = (Ev.PART, None, None, 0, SHARED, b"")
+    assert not TransferInspector().follow(b"", "knet-2.x", 0, [known])
+    fragment: Event = (Ev.PART, 7, None, 2, 300, b"\x40abc")
+    assert TransferInspector().follow(b"", "knet-2.x", 0, [fragment])
+    assert not TransferInspector().follow(b"", "knet-2010", 0, [fragment])

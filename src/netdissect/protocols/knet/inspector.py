@@ -36,14 +36,16 @@ class TransferInspector:
     ) -> bool:
         """Process the fragments of a datagram without its tree.
 
-        Return False where the datagram has a fault, or is one of 2010.
+        Return False where the datagram has a fault, or is one of 2010, or was scanned as such
+        before its dialect was known.
         """
         del payload
-        if dialect == LEGACY or any(event[0] == Ev.NOTE for event in events):
+        parts = [event for event in events if event[0] == _PART]
+        legacy = dialect == LEGACY or any(part[4] == SHARED for part in parts)
+        if legacy or any(event[0] == Ev.NOTE for event in events):
             return False
-        for event in events:
-            if event[0] == _PART:
-                self._transfers.feed(direction, 0, 0, [_as_in_tree(event)])
+        for part in parts:
+            self._transfers.feed(direction, 0, 0, [_as_in_tree(part)])
         return True
 
     def inspect(self, dissection: Dissection) -> None:
