@@ -30,7 +30,7 @@ def ending_of(report: ConnectionReport) -> Ending:
         usually = how == "rejected" and (report.misses_frames or _REFUSED_BY_FIN in report.codes)
         guessed = report.roles_from == "first_frame"
         stated = how in _STATED and not (unseen or one_way or usually or guessed)
-        at_side = how == "never-answered" and report.vantage in SIDES
+        at_side = how == "never-answered" and report.vantage in SIDES and not was_answered(report)
         confidence = "certain" if stated or at_side else "likely"
     return Ending(by, how, reason, frame, time_ns, confidence)
 
@@ -141,6 +141,11 @@ def _unopened(report: ConnectionReport) -> _End:
     if unanswered or (info_only and any(report.datagrams)):
         return "nobody", "info-only", None, None, None
     return None, "unknown", None, None, None
+
+
+def was_answered(report: ConnectionReport) -> bool:
+    """Return whether the host of the server answered a client that never acknowledged this."""
+    return report.handshake == "unanswered" and report.identity.get("syn_to_synack_ms") is not None
 
 
 def _is_group(address: str) -> bool:

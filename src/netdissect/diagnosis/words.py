@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from netdissect.diagnosis.ends import was_answered
 from netdissect.diagnosis.measures import MIN_SENT, SEGMENTS, spans
 from netdissect.model.diagnosis import LOSS_BASIS, Cause, Ending, Limits, Loss
 from netdissect.model.figures import tenths
@@ -63,9 +64,10 @@ _ENDINGS: Final = {
     "rejected": "Rejected by {by}{because}",
     "unreachable": "Nothing listens at {server} (ICMP port unreachable)",
     "quality": "Closed by {by} without notice{because}",
-    "reset": "Reset by {by} after {lasted}",
+    "reset": "Reset by {by} after {lasted}{quiet}",
     "gave-up": "Given up by {by}, which got no answer{because}",
     "never-answered": "Never answered: nothing came from the server in {lasted}",
+    "unacknowledged": "Never opened: the client acknowledged nothing from the server in {lasted}",
     "info-only": "No connection: server information was {exchanged}",
     "open": "Still open when the capture ends, after {lasted}{lossy}{quiet}",
     "said": "Closed by {by} after {lasted}{because}{quiet}",
@@ -86,6 +88,7 @@ _ENDINGS_IN_LISTS: Final = {
     "reset": "reset{by}",
     "gave-up": "given up{by}, no answer",
     "never-answered": "no answer in {lasted}",
+    "unacknowledged": "never opened in {lasted}",
     "info-only": "server information only",
     "open": "still open",
     "said": "closed{by}{because}",
@@ -114,7 +117,7 @@ def line(report: ConnectionReport) -> str:
         bad = "a receiver did not read"
     known = ending.by is not None and ending.by != "nobody"
     side = {"both": "both sides"}.get(ending.by or "", str(ending.by))
-    ended = _ENDINGS_IN_LISTS[ending.how].format(
+    ended = _ENDINGS_IN_LISTS[_how(report, ending)].format(
         at=f" at {side}" if known and not bad else "",
         by=f" by {side}" if known else "",
         because=f": {ending.reason}" if ending.reason and not bad else "",
@@ -149,11 +152,11 @@ def _ending_clause(report: ConnectionReport, ending: Ending, cause: Cause) -> st
     because = f": {ending.reason}" if ending.reason else ""
     if ending.how == "timed-out" or (ending.how == "rejected" and ending.reason in _ALSO_SENT):
         because = because.replace(": ", ", which sent ", 1)
-    joint = "; before that, " if ending.how in ("said", "dropped") else ": "
-    return _ENDINGS[ending.how].format(
+    joint = "; before that, " if ending.how in ("said", "dropped", "reset") else ": "
+    return _ENDINGS[_how(report, ending)].format(
         by={None: "an unknown side", "both": "both sides"}.get(ending.by, f"the {ending.by}"),
         because=because,
-        lasted=_seconds(report.last_time_ns - report.first_time_ns),
+        lasted=_seconds((ending.time_ns or report.last_time_ns) - report.first_time_ns),
         server=report.server,
         lossy="" if ending.by else _uncaptured_goodbye(report),
         exchanged=" and ".join(
@@ -168,6 +171,12 @@ def _ending_clause(report: ConnectionReport, ending: Ending, cause: Cause) -> st
         quiet=f"{joint}{_silence_clause(report, cause)}" if ended_by_silence else "",
         unless_quiet="" if ended_by_silence else because,
     )
+
+
+def _how(report: ConnectionReport, ending: Ending) -> str:
+    """Return the key of the words about an ending."""
+    unacknowledged = ending.how == "never-answered" and was_answered(report)
+    return "unacknowledged" if unacknowledged else ending.how
 
 
 def _uncaptured_goodbye(report: ConnectionReport) -> str:
@@ -244,7 +253,7 @@ def sent_meanwhile(direction: int, numbers: Sequence[int]) -> str:
 def dropped_or_broken(numbers: Sequence[int]) -> str:
     """Return the cause of a server's silence toward one client alone."""
     return (
-        f"The server kept sending to {_names(numbers)}: the path from it to this client was"
+        f"The server kept sending to {_names(numbers)}: the path between it and this client was"
         " broken, or it dropped this client without notice."
     )
 
@@ -387,14 +396,13 @@ def plain_cause(report: ConnectionReport, ending: Ending, what: str, *, calm: bo
         case "unreachable":
             return f"The host of {report.server} reports that nothing listens on the port."
         case "no-answer":
-            return (
-                "Nothing came back. This capture cannot tell whether the server was down or"
-                " would not answer, or whether the path was broken."
-            )
+            return _UNACKNOWLEDGED if was_answered(report) else _NO_ANSWER
         case "quality":
             return f"The {ending.by} closes connections of such poor quality{reason}."
         case "closed":
             ended = f"The {ending.by} closed it" if ending.by in SIDES else "It was closed"
+            if ending.by == "both":
+                ended = "Both sides closed it before they heard of each other"
             also = _ALSO_SENT.get(ending.reason or "", "")
             return f"{ended}{reason}{'; no problem was seen before' if calm else ''}.{also}"
         case _ if ending.how == "timed-out":
@@ -404,6 +412,14 @@ def plain_cause(report: ConnectionReport, ending: Ending, what: str, *, calm: bo
     return text
 
 
+_NO_ANSWER: Final = (
+    "Nothing came back. This capture cannot tell whether the server was down or would not answer,"
+    " or whether the path was broken."
+)
+_UNACKNOWLEDGED: Final = (
+    "The server answered. This capture cannot tell whether its answers were lost on the way to the"
+    " client, or the client no longer wanted them."
+)
 _ALSO_SENT: Final = {
     "FIN": " The operating system also sends FIN for a program that crashed.",
     "RST": " A firewall on the path may have sent the RST in its name.",

@@ -238,8 +238,10 @@ class SilenceDetector:
             again = _evenly_spaced(first_ns, until_ns, copies, since_ns, until_ns - 1)
             again = [sent_ns for sent_ns in again if since_ns < sent_ns < until_ns]
             asked = _distinct(sorted(asked + again))
-        kernel = self._kernel(side)
-        if len(asked) < (self._questions_needed() if kernel is None else MIN_SEGMENTS):
+        # Keep-alives are far apart: unlike the segments of a burst, they are not lost together.
+        kernel, stream = self._kernel(side), self.stream
+        apart = kernel is None or (stream is not None and stream.keep_alives.times[side])
+        if len(asked) < (self._questions_needed() if apart else MIN_SEGMENTS):
             return
         patient_ns = self._answer_wait_ns(ACTIVE_ANSWER_NS)
         if len(asked) < MANY_QUESTIONS:
@@ -352,7 +354,12 @@ class SilenceDetector:
         if count < self._questions_needed():
             return None
         waited_ns = until_ns - min(asked)
-        return ("asked", count) if waited_ns > self._answer_wait_ns(ANSWER_NS) else None
+        patient_ns = self._answer_wait_ns(ANSWER_NS)
+        kernel = self._kernel(1 - side)
+        if kernel is not None and count >= MIN_SEGMENTS:
+            slow_ms = kernel.rtt.slow_ms() if kernel.rtt.samples else 0.0
+            patient_ns = max(TAIL_NS, int(ANSWER_TRIPS * slow_ms * _MS))
+        return ("asked", count) if waited_ns > patient_ns else None
 
     def _shortest_silence_ns(self, periods: int) -> int:
         """Return the longest pause that shows nothing. It is shorter at the end of the capture,
@@ -436,6 +443,7 @@ class SilenceDetector:
                 times += _evenly_spaced(
                     segment.first_ns, segment.last_ns, segment.copies, since_ns, until_ns
                 )
+            times += self.stream.keep_alives.times[side]
         if not times:
             return given_up
         inside = [time_ns for time_ns in times if since_ns < time_ns <= until_ns]

@@ -17,6 +17,7 @@ from netdissect.track.findings import Findings
 from netdissect.track.outcomes import record_acked, record_dropped
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.retired import Listener
+from netdissect.track.streamprobes import CROSSING_NS, KeepAlives
 from netdissect.track.streamunits import Messages, PendingMessage, sent_before
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
 from netdissect.track.totalling import summed
@@ -89,6 +90,11 @@ class StreamTrack(Listener):
         """Whether the other side may have ended the connection first."""
         self._ending = (0, 0)
         """(direction, acknowledgement number) of the first captured FIN or RST."""
+        self._ended_ns = 0
+        """Its time."""
+        self._crossed = False
+        """Whether the other side ended the connection, too, before it heard of that."""
+        self.keep_alives = KeepAlives()
         self.mid_stream = False
         if recorder is not None:
             recorder.stream = self
@@ -122,6 +128,7 @@ class StreamTrack(Listener):
             self._step("data", None, direction, frame, time_ns)
         if time_ns - half.last_ns > PAUSE_NS and half.last_ns:
             self._resumed(direction, frame, time_ns, segment)
+        self.keep_alives.take(direction, half, segment, time_ns)
         half.take(segment, frame, time_ns)
         if half.repeated:
             self._sent_again(direction, frame, segment)
@@ -145,10 +152,10 @@ class StreamTrack(Listener):
     def _resumed(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         """Process a pause of a side. If it still does not answer what it was asked a while ago, and
         sent nothing in the pause, then it was not silent: it was not reached, and waited longer and
-        longer before it sent its own bytes again.
+        longer before it sent its own bytes or its SYN again.
         """
         half, other = self.halves[direction], self.halves[1 - direction]
-        skipped = half.ids.skipped(segment.ip_id)
+        skipped = 0 if segment.flags & SYN else half.ids.skipped(segment.ip_id)
         end = other.offset_of(segment.ack)
         deaf = any(
             unit.end > end and unit.first_ns < time_ns - PAUSE_NS for unit in other.outstanding
@@ -243,6 +250,8 @@ class StreamTrack(Listener):
         """Process a FIN or RST."""
         flags = segment.flags
         own, ended = self.halves[direction], self.ended
+        self._crossed = self._crossed or (ended and self._crosses(direction, time_ns, segment))
+        self._ended_ns = self._ended_ns if ended else time_ns
         if not ended and flags & RST and own.unseen_before(segment.seq) == 1:
             self._fin_unseen(direction, frame, time_ns)
         elif not ended and flags & ACK:
@@ -267,6 +276,19 @@ class StreamTrack(Listener):
             self.first_fin = (direction, frame, time_ns)
         self.fins[direction] = True
         self._step("fin", "FIN", direction, frame, time_ns)
+
+    def _crosses(self, direction: int, time_ns: int, segment: TcpSegment) -> bool:
+        """Return whether a side ends the connection before it has heard that the other one did. A
+        RST without an acknowledgement is no such end: it answers a segment.
+        """
+        first = self.reset_by if self.first_fin is None else self.first_fin[0]
+        if first == direction or self.fins[direction] or self.fin_unseen:
+            return False
+        trip_ms = (self.syn_to_synack_ms or 0.0) + (self.synack_to_ack_ms or 0.0)
+        soon = time_ns - self._ended_ns <= CROSSING_NS + int(trip_ms * 1e6)
+        other = self.halves[1 - direction]
+        unheard = self.first_fin is None or other.offset_of(segment.ack) <= other.highest
+        return soon and unheard and bool(segment.flags & ACK)
 
     def _ends_behind(self, direction: int, seq: int) -> bool:
         """Return whether a FIN comes after everything that the first side to end had received."""
@@ -338,7 +360,8 @@ class StreamTrack(Listener):
         return {}
 
     def _ender(self, side: int) -> str | None:
-        return None if self._closer_unknown else SIDES[side]
+        by = None if self._closer_unknown else SIDES[side]
+        return "both" if self._crossed else by
 
     def evidence(self, side: int) -> Evidence:
         """Return the evidence about a side: how it acknowledges, and how many of its segments were

@@ -1,0 +1,43 @@
+"""Keep-alives of a TCP connection, which only its kernels know, and ends that cross."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from netdissect.model.packets import FIN, RST, SYN
+from netdissect.model.segments import TcpSegment
+from netdissect.track.tcp import StreamHalf
+
+CROSSING_NS: Final = 200_000_000
+"""Ends of both sides cross if they are no further apart than this, in ns, and the way there and
+back: no sender repeats its FIN sooner. *Source:* Linux (TCP_RTO_MIN).
+"""
+MAX_PROBES: Final = 64
+"""Unanswered keep-alives remembered per direction: the newest ones."""
+_SPECIAL: Final = FIN | SYN | RST
+
+
+class KeepAlives:
+    """The keep-alives of both sides since anything else of their peer came.
+
+    Such a segment begins before the next byte, although all bytes before that are acknowledged. Its
+    peer answers it at once, and with no RST if it knows the connection. *Source:* RFC 9293, section
+    3.8.4.
+    """
+
+    __slots__ = ("times",)
+
+    def __init__(self) -> None:
+        self.times: list[list[int]] = [[], []]
+        """Side -> when it sent them, in ns."""
+
+    def take(self, side: int, half: StreamHalf, segment: TcpSegment, time_ns: int) -> None:
+        """Process a segment of a side before `half`, what this side sent, takes it."""
+        behind = segment.payload_length <= 1 and segment.stream_start == half.highest - 1
+        if behind and not (half.outstanding or segment.flags & _SPECIAL):
+            sent = self.times[side]
+            if len(sent) == MAX_PROBES:
+                del sent[0]
+            sent.append(time_ns)
+        elif self.times[1 - side] and not segment.flags & RST:
+            self.times[1 - side] = []
