@@ -560,7 +560,7 @@ def test_a_dialect_that_is_assumed_is_said() -> None:
     report = analyze(str(CAPTURES / "riptide/udp_2.0.0_clean.pcap")).connections[0]
     assert diagnose(report).settles is None
     report.codes["knet-ambiguous-dialect"], report.complete = 1, False
-    assert (diagnose(report).settles or "").startswith("The dialect is assumed (knet-ambiguous")
+    assert (diagnose(report).settles or "").startswith("The dialect is open (knet-ambiguous")
 
 
 def test_two_captures_tell_what_was_lost() -> None:

@@ -64,7 +64,7 @@ def test_the_figures_that_matter_stand_on_every_window(width: int) -> None:
 
 def test_a_wide_window_has_every_figure() -> None:
     text = "\n".join(drawn(view(1), 200))
-    for figure in ("127.0.0.1:21105", "23.3 kB", "riptide-2.1/", "420", "1,422", "24", "verdict"):
+    for figure in ("127.0.0.1:21105", "23.3 kB", "riptide-2.1,", "420", "1,422", "24", "verdict"):
         assert figure in text, figure
 
 

@@ -39,7 +39,7 @@ from netdissect.render.read import ReadView, record_title
 from netdissect.render.show import show_record
 from netdissect.render.timeline import Item, Overview, show_items, show_timeline, show_timeouts
 from netdissect.render.tree import find_node, hex_views, tree_lines
-from netdissect.render.units import Clock
+from netdissect.render.units import Clock, dialect_text
 
 START, MS = samples.START, samples.MS
 
@@ -323,7 +323,7 @@ def test_the_narrow_form_of_connections_tells_what_the_table_tells() -> None:
     show_connections(Screen(stream, width=80, color="never"), [samples.connection()], clock())
     text = stream.getvalue()
     for fact in (
-        "riptide-2.1/2.2",
+        "riptide-2.1, 2.2",
         "127.0.0.1:50654",
         "127.0.0.1:21105",
         "closed",
@@ -405,3 +405,9 @@ def test_overviews_are_small() -> None:
     octets, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert octets < 5_000 * len(lanes)
+
+
+def test_two_dialects_do_not_look_like_one_that_is_undecided() -> None:
+    assert dialect_text(("knet-2010", "knet-2.x")) == "knet-2010, 2.x"
+    assert dialect_text(("knet-2010/2.x", "knet-2010/2.x")) == "knet-2010/2.x"
+    assert dialect_text(("riptide-2.1/2.2", "riptide-2.2")) == "riptide-2.1/2.2, 2.2"

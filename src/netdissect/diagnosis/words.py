@@ -513,7 +513,7 @@ def assumed_dialect(report: ConnectionReport) -> str | None:
     if not report.complete:
         for code in report.codes:
             if code.endswith("-ambiguous-dialect"):
-                return f"The dialect is assumed ({code}): the start of the connection may show it."
+                return f"The dialect is open ({code}): the start of the connection may show it."
     return None
 
 

@@ -59,12 +59,15 @@ def in_brackets(name: str | None) -> str:
 
 
 def dialect_text(dialects: tuple[str, str]) -> str:
-    """Return the dialect; if the directions differ, the client's and the server's."""
+    """Return the dialect; if the directions differ, the client's and the server's.
+
+    A slash would look like a dialect that is undecided: `riptide-2.1/2.2`.
+    """
     there, back = dialects
     if there == back:
         return there
     family = there.partition("-")[0] + "-"
-    return f"{there}/{back.removeprefix(family) if there.startswith(family) else back}"
+    return f"{there}, {back.removeprefix(family) if there.startswith(family) else back}"
 
 
 class Clock:
