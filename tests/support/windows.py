@@ -27,8 +27,10 @@ BROADER = {
     "riptide-2.1dev": {"riptide-2.0/2.1dev"},
     "riptide-2.1": {"riptide-2.1/2.2"},
     "riptide-2.2": {"riptide-2.1/2.2"},
-    "knet-urho3d": {"knet-2.x"},
-    "knet-tundra": {"knet-2.x"},
+    "knet-2.x": {"knet-2010/2.x"},
+    "knet-2010": {"knet-2010/2.x"},
+    "knet-urho3d": {"knet-2.x", "knet-2010/2.x"},
+    "knet-tundra": {"knet-2.x", "knet-2010/2.x"},
 }
 """Dialect -> names that say less and are true of it as well."""
 

@@ -519,7 +519,7 @@ def _add_unproven(connection: Connection, end_ns: int) -> None:
     code: str | None = None
     lanes: list[Lane] = []
     for lane in connection.lanes:
-        found = protocol.unproven(hints, lane.direction, lane.messages) if lane.datagrams else None
+        found = protocol.unproven(hints, lane.direction) if lane.datagrams else None
         if found is not None:
             code = found
             lanes.append(lane)

@@ -8,7 +8,7 @@ conclusions from the events of `scan` and the rules of `policy`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -241,13 +241,12 @@ class Protocol(ABC):
         """Return the hints for the next connection on the same address pair (RESTART "*")."""
         return Hints(hints.dialects)
 
-    def unproven(self, hints: Hints, direction: int, types: Container[str]) -> str | None:
+    def unproven(self, hints: Hints, direction: int) -> str | None:
         """Return the code of the finding that nothing has proven the dialect of a direction.
 
-        Asked at the end of a connection that was joined in mid-stream; `types` are the message
-        types of the direction.
+        Asked at the end of a connection that was joined in mid-stream.
         """
-        del hints, direction, types
+        del hints, direction
         return None
 
     def for_layers(self, extra: Any) -> Any:

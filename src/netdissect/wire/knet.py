@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+CURRENT: Final = "knet-2.x"
 LEGACY: Final = "knet-2010"
+UNDECIDED: Final = "knet-2010/2.x"
+"""One of the two before: nothing has told them apart yet."""
 SPECIFICATION: Final = "knet-spec"
 TUNDRA: Final = "knet-tundra"
 DIALECTS: Final = (
-    "knet-2.x", LEGACY, "knet-urho3d", "knet-tundra", "knet-tcp", SPECIFICATION,
+    CURRENT, LEGACY, UNDECIDED, "knet-urho3d", "knet-tundra", "knet-tcp", SPECIFICATION,
 )  # fmt: skip
 """All dialects; the first is the default."""
 
@@ -35,9 +38,12 @@ HANDSHAKE: Final = {
 CONTROLS: Final[Mapping[str, Mapping[int, str]]] = {
     **dict.fromkeys(DIALECTS, _CONTROLS),
     LEGACY: {0: PING_REQUEST, 1: PING_REPLY, 2: FLOW_CONTROL, 3: PACKET_ACK, **_ENDS},
+    UNDECIDED: _ENDS,
     SPECIFICATION: {**_CONTROLS, **HANDSHAKE},
 }
-"""Dialect -> message ID -> name of the control message. Section 4.1."""
+"""Dialect -> message ID -> name of the control message. Section 4.1. The undecided one has only
+those that mean the same in both.
+"""
 
 _URHO3D: Final = {
     5: "MSG_IDENTITY", 6: "MSG_CONTROLS", 7: "MSG_SCENELOADED", 8: "MSG_REQUESTPACKAGE",
@@ -67,7 +73,11 @@ PING_MS: Final = 3500.0
 """Interval of a side's pings, and of its check for silence, milliseconds. Sections 5.5 and 6.7."""
 NULL_CONNECT: Final = bytes(8)
 """Connect datagram of a client whose application provides no data. Section 5.1."""
-FIRST_IDS: Final[Mapping[str, int]] = {**dict.fromkeys(DIALECTS, 1), LEGACY: 0, SPECIFICATION: 0}
+FIRST_IDS: Final[Mapping[str, int]] = {
+    dialect: int(dialect not in (LEGACY, SPECIFICATION))
+    for dialect in DIALECTS
+    if dialect != UNDECIDED
+}
 """Dialect -> first PacketID of a sender. Section 6.1; the document says 0."""
 PACKET_ID_BITS: Final = 22
 PACKET_SPAN: Final = 1 << PACKET_ID_BITS

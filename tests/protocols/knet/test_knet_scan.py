@@ -12,7 +12,7 @@ import pytest
 
 from agreement import SHARES, assert_sound, captures, mutations, payloads, udp_payloads
 from netdissect.dissect.engine import Request, dissect
-from netdissect.model.claims import STRONG, Hints
+from netdissect.model.claims import STRONG, Claim, Hints
 from netdissect.model.events import Ev
 from netdissect.model.packets import PacketKind, reverse_key
 from netdissect.model.reports import Anomaly
@@ -28,7 +28,7 @@ from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.protocols.knet.transfers import MAX_OCTETS, Transfers
 
 OPEN = DecoderState(Phase.OPEN)
-DIALECTS = ("knet-2.x", "knet-2010", "knet-urho3d")
+DIALECTS = ("knet-2.x", "knet-2010", "knet-2010/2.x", "knet-urho3d")
 SCANNERS = KnetScanner(0), KnetScanner(1)
 OTHERS = ("riptide", "teeworlds", "eoudp", "netplay")
 
@@ -59,7 +59,9 @@ def test_scan_counts_what_the_tree_shows(dialect: str) -> None:
     samples = [*everything[::9], *mutations(everything, 1500, seed=5)]
     for data in samples:
         events = scan(data, 1, hints(dialect))
-        assert counted(events) == shown(data, dialect)
+        # What tells an undecided dialect is read in that one.
+        told = [event[1].dialects[1] for event in events if event[0] == Ev.HINTS and "/" in dialect]
+        assert counted(events) == shown(data, told[0] if told else dialect)
         numbers = [event[3] for event in events if event[0] == Ev.UNIT and event[2] == "reliable"]
         tree = dissect("knet", data, Request(dialect, 1, hints=OPEN), strict=True)
         messages = tree.fields.get("messages", [])
@@ -461,15 +463,16 @@ def test_a_wrong_dialect_is_taken_back() -> None:
         ([(1, 3), (0, 2)], "knet-2.x"),
         ([(0, 1), (1, 3), (0, 2)], "knet-2.x"),
         ([(1, 0), (0, 255)], "knet-2.x"),
-        ([(0, 2), (1, 2), (0, 2), (0, 3), (1, 3), (0, 3)], "knet-2010"),
-        ([(1, 2), (0, 3), (1, 3)], "knet-2010"),  # begun between a ping and its reply
+        ([(0, 2), (1, 2), (0, 2), (0, 3), (1, 3), (0, 3)], "knet-2010/2.x"),
+        ([(1, 2), (0, 3), (1, 3)], "knet-2010/2.x"),  # begun between a ping and its reply
     ],
 )
 def test_what_comes_before_its_ping_is_no_reply(pings: list[tuple[int, int]], server: str) -> None:
     """Message 1 is a reply in 2010 and a ping in 2.x, whose server is always one ping ahead."""
-    known = hints("knet-2010", DecoderState(Phase.OPEN, undecided=(False, True)))
+    known = Hints(("knet-2010", "knet-2010/2.x"), OPEN)
     for place, (side, number) in enumerate(pings):
         events = scan(built(9 + place, bytes([side, number])), side, known)
+        assert not {event[0] for event in events} & {Ev.REPLY, Ev.NOTE}
         known = next((event[1] for event in events if event[0] == Ev.HINTS), known)
     assert known.dialects == ("knet-2010", server)
 
@@ -483,7 +486,7 @@ def test_acknowledgements_count_before_their_dialect_is_known() -> None:
 
 def acked(number: int) -> bytes:
     """Return the payload of a PacketAck."""
-    return bytes([number, 0, 0]) + bytes(4)
+    return number.to_bytes(3, "little") + bytes(4)
 
 
 def test_a_client_of_2010_does_not_tell_what_its_server_speaks() -> None:
@@ -531,22 +534,130 @@ def test_fragments_without_numbers_tell_that_a_side_speaks_2010() -> None:
             parts[n] = parts[n][:3] + base.to_bytes(2, "little") + message
         return [(0, n * 20_000_000, octets) for n, octets in enumerate(parts)]
 
-    assert fed(rows(0, 500))[0].dialects[0] == "knet-2010"
-    assert fed(rows(0, 20))[0].dialects[0] == "knet-2.x"  # its first messages, which are due again
-    assert fed(rows(200, 500))[0].dialects[0] == "knet-2.x"
+    def dialect(base: int, first: int) -> str:
+        return str(fed(rows(base, first))[0].dialects[0])
+
+    assert dialect(0, 500) == "knet-2010"
+    assert dialect(0, 20) == "knet-2010/2.x"  # its first messages, which are due again
+    assert dialect(200, 500) == "knet-2010/2.x"
 
 
-def test_a_dialect_that_nothing_proves_is_said_to_be_assumed_once() -> None:
-    """In mid-stream, a server without a control message follows its client."""
+@pytest.mark.parametrize(("step", "dialect"), [(0, "knet-2010"), (1, "knet-2.x")])
+def test_fragments_of_one_message_share_its_number_in_2010_alone(step: int, dialect: str) -> None:
+    first = (9 | 0xD000).to_bytes(2, "little") + bytes([0, 3, 5]) + b"\x3d" + bytes(8)
+    part = (9 | 0x5000).to_bytes(2, "little") + bytes([step, 5, 1]) + bytes(9)
+    known = Hints(("knet-2010/2.x",) * 2, OPEN)
+    for fragments, told in ((first, "knet-2010/2.x"), (part, "knet-2010/2.x"), (first + part, dialect)):
+        head = built(9, reliable=700)
+        for claim in (False, True):
+            if claim:
+                sample = [(0, n, built(n, b"\x3dsome", reliable=n)) for n in range(40, 60)]
+                found = PROTOCOL.recognise([*sample, (0, 99, head + fragments)], "udp", final=True)
+                assert found is not None
+                assert found.dialects[0] == told
+                continue
+            events = scan(head + fragments, 0, known)
+            learned = next((event[1] for event in events if event[0] == Ev.HINTS), known)
+            assert learned.dialects[0] == told
+            units = [event for event in events if event[0] == Ev.UNIT and event[2] == "reliable"]
+            # Which numbers are its own is unknown until it is decided.
+            assert len(units) == (2 if told == "knet-2.x" else 0)
+
+
+def test_a_dialect_that_nothing_proves_is_no_release() -> None:
+    """In mid-stream, a side without a control message may speak either dialect."""
     rows = []
     for n in range(48, 112, 2):
         rows += [(0, built(n, b"\x3dsome", reliable=n // 2)), (0, built(n + 1, b"\x03" + acked(n)))]
         rows += [(1, built(n, b"\x3dsome", reliable=n // 2))]
-    assert assumed(rows) == [(1, len(rows), "server read as knet-2010")]
-    assert assumed([(side, one) for side, one in rows if b"some" in one]) == [
-        (None, 64, "client read as knet-2.x, server read as knet-2.x")
-    ]
-    assert assumed([*rows, (1, built(112, b"\x03" + acked(111)))]) == []
+    assert spoken(rows) == ("knet-2010", "knet-2010/2.x")
+    assert assumed(rows) == [(1, len(rows), "server read as knet-2010/2.x")]
+    silent = [(side, one) for side, one in rows if b"some" in one]
+    assert spoken(silent) == ("knet-2010/2.x", "knet-2010/2.x")
+    assert assumed(silent) == [(None, 64, "client read as knet-2010/2.x, server read as knet-2010/2.x")]
+    for last, dialect in (
+        (b"\x03" + acked(111), "knet-2010"), (b"\x04" + acked(111), "knet-2.x"),
+        (b"\x00\x07", "knet-2010"), (b"\x02\x07", "knet-2.x"),
+    ):  # fmt: skip
+        told = [*rows, (1, built(112, last))]
+        assert spoken(told) == ("knet-2010", dialect)
+        assert assumed(told) == []
+
+
+def spoken(rows: list[tuple[int, bytes]]) -> tuple[str, str]:
+    """Return the dialects of the one connection, by the side of its first datagram."""
+    (report,) = fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)])
+    first, second = report.dialects
+    return (first, second) if report.client == "10.0.0.1:50000" else (second, first)
+
+
+def test_only_a_peer_of_2010_is_answered_by_message_1() -> None:
+    """Message 1 is a reply to a ping of 2010, which 2.x does not send, or a ping of 2.x."""
+    for peer, dialect in (("knet-2.x", "knet-2.x"), ("knet-urho3d", "knet-2.x"), ("knet-2010", None)):
+        known = Hints((peer, "knet-2010/2.x"), OPEN)
+        events = scan(built(9, b"\x01\x05"), 1, known)
+        learned = next(event[1] for event in events if event[0] == Ev.HINTS)
+        assert learned.dialects == (peer, dialect or "knet-2010/2.x")
+        assert ((Ev.PROBE, "ping", 5) in events) == (dialect is not None)
+
+
+def test_what_a_malformed_datagram_does_to_an_undecided_receiver_is_unknown() -> None:
+    """2.x gives up the connection, 2010 goes on."""
+    cut = built(9, b"\x3dsome")[:-2]
+    for receiver, ends in (("knet-2.x", True), ("knet-2010", False), ("knet-2010/2.x", False)):
+        events = scan(cut, 1, Hints((receiver, "knet-2.x"), OPEN))
+        assert any(event[0] == Ev.HINTS for event in events) == ends
+    trees = {
+        dialect: dissect("knet", cut, Request(dialect, 1)).fields
+        for dialect in ("knet-2.x", "knet-2010", "knet-2010/2.x")
+    }
+    assert trees["knet-2.x"]["receiver_drops_connection"] is True
+    assert trees["knet-2010"]["receiver_drops_connection"] is False
+    assert "receiver_drops_connection" not in trees["knet-2010/2.x"]
+
+
+def test_a_silent_side_is_named_like_the_other_one_until_it_speaks() -> None:
+    for name, spoken_by in (("knet-2.x", "knet-2010/2.x"), ("knet-urho3d", "knet-urho3d")):
+        claim = Claim("knet", 80, (name, name), 0, "protocol", ("-",), doubtful=(True, False))
+        known = PROTOCOL.initial_hints(claim)
+        assert known.dialects == (name, name)
+        for _ in range(2):
+            events = scan(built(9, b"\x3dsome", reliable=7), 0, known)
+            known = next((event[1] for event in events if event[0] == Ev.HINTS), known)
+            assert known.dialects == (spoken_by, name)
+        asked = Claim("knet", 80, (name, name), 0, "protocol", ("-",), (True, False), forced=True)
+        assert not any(PROTOCOL.initial_hints(asked).extra.silent)
+        events = scan(built(9, b"\x04" + acked(7)), 0, PROTOCOL.initial_hints(claim))
+        known = next(event[1] for event in events if event[0] == Ev.HINTS)
+        assert known.dialects == (name, name)
+        assert (Ev.ACK, "datagram", 7, 0) in events
+
+
+def test_a_connect_datagram_tells_nothing() -> None:
+    """What looks like a PacketAck of 2010 is what the application gives the client to send."""
+    payload = built(9, b"\x03" + acked(7))
+    known = Hints(("knet-2010/2.x", "knet-2.x"), DecoderState(Phase.CONNECT_FIRST))
+    events = scan(payload, 0, known)
+    known = next(event[1] for event in events if event[0] == Ev.HINTS)
+    assert known.dialects[0] == "knet-2010/2.x"
+    assert all(event[0] != Ev.HINTS for event in scan(payload, 0, known))  # its copy
+
+
+def test_a_side_with_several_connection_objects_is_known() -> None:
+    """A server of 2.x makes a ghost of each early datagram: their PacketIDs take turns."""
+
+    def claim(ids: list[int]) -> Any:
+        rows: list[tuple[int, bytes]] = []
+        for n, number in enumerate(ids):
+            rows += [(1, built(number, b"\x3dsome", reliable=40 + n // 3))]
+            rows += [(0, built(700 + n, b"\x04" + acked(number)))]
+        sample = [(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)]
+        return PROTOCOL.recognise(sample, "udp", final=True)
+
+    found = claim([(20, 400, 900)[n % 3] + n // 3 for n in range(30)])
+    assert found is not None
+    assert found.dialects == ("knet-2.x", "knet-2010/2.x")
+    assert claim([n * 1000 % 9973 for n in range(30)]) is None
 
 
 def assumed(rows: list[tuple[int, bytes]]) -> list[tuple[int | None, int | None, str]]:
@@ -560,14 +671,14 @@ def assumed(rows: list[tuple[int, bytes]]) -> list[tuple[int | None, int | None,
     ]
 
 
-def test_a_server_that_was_taken_for_one_of_2010_is_known_by_its_acknowledgements() -> None:
+def test_a_server_beside_a_client_of_2010_is_known_by_its_acknowledgements() -> None:
     """It acknowledges only after the sample, which has bare headers as well."""
     rows = []
     for n in range(48, 112, 2):
         rows += [(0, built(n, b"\x3dsome", reliable=n)), (1, built(n + 1, b"\x03" + acked(n)))]
     rows[2::8] = [(0, built(50 + n, reliable=None)) for n in range(0, 64, 8)]
     (report,) = fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)])
-    assert report.dialects == ("knet-2010", "knet-2010")
+    assert set(report.dialects) == {"knet-2010", "knet-2010/2.x"}
     rows += [(0, built(112 + n, b"\x04" + acked(49 + n))) for n in range(2)]
     (report,) = fed([(side, n * 20_000_000, octets) for n, (side, octets) in enumerate(rows)])
     assert set(report.dialects) == {"knet-2010", "knet-2.x"}

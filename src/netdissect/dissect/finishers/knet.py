@@ -20,6 +20,7 @@ from netdissect.wire.knet import (
     SERVER_LIMIT,
     SPECIFICATION,
     TUNDRA,
+    UNDECIDED,
     acknowledged,
     header_fault,
     size_fault,
@@ -142,7 +143,8 @@ def _recode(dissection: Dissection, payload: bytes, *, document: bool) -> None:
 def _kind(root: FieldNode, walker: Walker, whole: str, dialect: str | None = None) -> None:
     """Add the kind of the payload and, if it is malformed, whether receivers drop the connection.
 
-    No program speaks the published document; receivers of 2010 only drop the datagram.
+    No program speaks the published document; receivers of 2010 only drop the datagram, so that an
+    undecided dialect leaves it open.
     """
     codes = {note.code for note in walker.annotations} & _MALFORMED
     if not codes:
@@ -156,7 +158,7 @@ def _kind(root: FieldNode, walker: Walker, whole: str, dialect: str | None = Non
         for item in node.children
         if item.name == "message_name"
     )
-    if dialect != SPECIFICATION:
+    if dialect not in (SPECIFICATION, UNDECIDED):
         drops = dialect != LEGACY and (acks or any(_DROPS.get(code) for code in codes))
         _front(root, "receiver_drops_connection", drops)
     _front(root, "kind", "malformed")

@@ -28,7 +28,7 @@ from netdissect.layers.knet.contents import KnetApplication, chooser, message_na
 from netdissect.layers.knet.fields import Content, PayloadTail, Vle, in_parts
 from netdissect.layers.knet.pairs import is_answer
 from netdissect.model.annotations import Severity
-from netdissect.wire.knet import LEGACY, NULL_CONNECT, PACKET_ID_BITS, message_type
+from netdissect.wire.knet import LEGACY, NULL_CONNECT, PACKET_ID_BITS, UNDECIDED, message_type
 from netdissect.wire.varint import KNET_7_7_16, KNET_7_8, KNET_15_16
 
 __all__ = [
@@ -41,6 +41,8 @@ __all__ = [
     "KnetMessage",
     "KnetTundraDatagram",
     "KnetTundraMessage",
+    "KnetUndecidedDatagram",
+    "KnetUndecidedMessage",
     "KnetUrho3dDatagram",
     "KnetUrho3dMessage",
 ]
@@ -178,6 +180,11 @@ class KnetMessage(FragmentBit):
         return f"{self.name} {type(self.content).__name__}"
 
 
+_RELIABLE_FRAGMENTS = (
+    "fragment_start or fragment and reliable", "fragment and reliable and not fragment_start",
+)  # fmt: skip
+
+
 class Knet2010Message(KnetMessage):
     """A message of knet-2010. Only reliable messages are fragments, whatever the Fragment bit says.
 
@@ -186,10 +193,7 @@ class Knet2010Message(KnetMessage):
     """
 
     dialect = LEGACY
-    fields_desc = _fields(
-        LEGACY, "fragment_start or fragment and reliable",
-        "fragment and reliable and not fragment_start",
-    )  # fmt: skip
+    fields_desc = _fields(LEGACY, *_RELIABLE_FRAGMENTS)
     checks = (
         _UNUSED_BIT,
         _unreliable("fragment_start"),
@@ -201,6 +205,13 @@ class Knet2010Message(KnetMessage):
             "left-over Fragment bit; read as a whole message",
         ),
     )
+
+
+class KnetUndecidedMessage(Knet2010Message):
+    """A message of 2010 or of 2.x: control messages that they number differently have no name."""
+
+    dialect = UNDECIDED
+    fields_desc = _fields(UNDECIDED, *_RELIABLE_FRAGMENTS)
 
 
 class KnetUrho3dMessage(KnetMessage):
@@ -307,6 +318,14 @@ class Knet2010Datagram(KnetDatagram):
     checks = (NO_MESSAGES, _RELIABLE_MISMATCH)
 
 
+class KnetUndecidedDatagram(Knet2010Datagram):
+    """A datagram of 2010 or of 2.x."""
+
+    dialect = UNDECIDED
+    item = KnetUndecidedMessage
+    fields_desc = _header(KnetUndecidedMessage)
+
+
 class KnetUrho3dDatagram(KnetDatagram):
     """A datagram of the Urho3D fork."""
 
@@ -325,6 +344,9 @@ class KnetTundraDatagram(KnetDatagram):
 
 DATAGRAMS: dict[str, type[KnetDatagram]] = {
     layer.dialect: layer
-    for layer in (KnetDatagram, Knet2010Datagram, KnetUrho3dDatagram, KnetTundraDatagram)
+    for layer in (
+        KnetDatagram, Knet2010Datagram, KnetUndecidedDatagram, KnetUrho3dDatagram,
+        KnetTundraDatagram,
+    )
 }
 """Dialect -> layer of its datagrams."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -24,16 +23,14 @@ from netdissect.wire.knet import (
     APPLICATIONS,
     CONTROLS,
     DIALECTS,
-    LEGACY,
-    PACKET_ACK,
-    PING_REPLY,
-    PING_REQUEST,
     PORTS,
+    UNDECIDED,
 )
 
 _TITLES = {
     "knet-2.x": "reference implementation since 2011-02: tags 2.5 to 2.7, stable, master",
     "knet-2010": "reference implementation 2010-09 to 2011-02: control messages 0 to 3",
+    UNDECIDED: "2010 or 2.x: no control message has told them apart",
     "knet-urho3d": "Urho3D 1.22 to 1.7.1: messages 5 to 22 by name",
     "knet-tundra": "realXtend Tundra: messages 100 to 124 by name",
     "knet-tcp": "any of them over TCP",
@@ -42,8 +39,6 @@ _TITLES = {
 
 _ESTABLISHED: Final = DecoderState(Phase.OPEN)
 """Stands for every state in which no connect datagram is expected."""
-_PROOFS: Final = {"knet-2.x": (PACKET_ACK, PING_REPLY), LEGACY: (PACKET_ACK, PING_REQUEST)}
-"""Control messages that no other dialect numbers in this way; ID 1 has a meaning in both."""
 
 
 def _types(dialect: str) -> tuple[str, ...]:
@@ -99,18 +94,17 @@ class Knet(Protocol):
 
     def initial_hints(self, claim: Claim) -> Hints:
         """Return the hints of a new connection; the claim may know its first datagram."""
-        hints = super().initial_hints(claim)
+        first, second = (name or UNDECIDED for name in claim.dialects)
+        silent = (False, False) if claim.forced else claim.doubtful
+        if claim.client == 1:
+            first, second, silent = second, first, silent[::-1]
         phase = Phase.CONNECT_FIRST if claim.attempt else Phase.START
-        undecided = claim.doubtful[::-1] if claim.client == 1 else claim.doubtful
-        return Hints(hints.dialects, DecoderState(phase, undecided=undecided))
+        return Hints((first, second), DecoderState(phase, silent=silent))
 
-    def unproven(self, hints: Hints, direction: int, types: Container[str]) -> str | None:
-        """Return a code if the dialect is assumed and no control message has proven it."""
-        state: DecoderState | None = hints.extra
-        proofs = _PROOFS.get(hints.dialects[direction])
-        if state is None or proofs is None or not state.undecided[direction]:
-            return None
-        return None if any(kind in types for kind in proofs) else "knet-ambiguous-dialect"
+    def unproven(self, hints: Hints, direction: int) -> str | None:
+        """Return a code if no control message has told the dialect."""
+        undecided = hints.dialects[direction] == UNDECIDED
+        return "knet-ambiguous-dialect" if undecided else None
 
     def for_layers(self, extra: Any) -> Any:
         """Return what tells layers whether a datagram is a connect datagram."""

@@ -11,11 +11,13 @@ from typing import Any, Final
 from netdissect.dissect.readers import knet as read
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
+from netdissect.protocols.knet.deciding import compare_ping, decided
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.wire.knet import (
     CONTROL_SIZES,
     CONTROLS,
+    CURRENT,
     DIALECTS,
     DISCONNECT,
     DISCONNECT_ACK,
@@ -28,6 +30,7 @@ from netdissect.wire.knet import (
     PING_REPLY,
     PING_REQUEST,
     SPECIFICATION,
+    UNDECIDED,
     acknowledged,
     header_fault,
     header_octets,
@@ -42,10 +45,10 @@ _END_ID_OCTETS: Final = 4
 """Size of the message ID of a Disconnect or DisconnectAck, bytes."""
 _MIN_CONTRADICTIONS: Final = 2
 """Control messages that only another dialect numbers so, before that dialect is assumed."""
-_HALF_OF_PINGS: Final = 128
-"""A ping whose number is less than this below another one was sent before that, or is the same."""
 _SHORT_IDS: Final = 128
 """Number of message IDs that take one byte."""
+_BESIDE_2010: Final = (LEGACY, UNDECIDED), (UNDECIDED, LEGACY)
+"""By sender: the dialects where it speaks that of 2010, and its peer is undecided."""
 _LIVE: Final = (Phase.IDENTIFYING, Phase.OPEN, Phase.RECONNECTING)
 
 Values = tuple[Any, ...]
@@ -56,11 +59,14 @@ class Reader:
     """How to read one dialect."""
 
     __slots__ = ("_last", "control", "controls", "datagram", "dialect", "first_id", "legacy",
-                 "message", "odd", "telling", "types")  # fmt: skip
+                 "message", "odd", "types")  # fmt: skip
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
-        self.legacy = legacy = dialect == LEGACY
+        self.legacy = legacy = dialect in (LEGACY, UNDECIDED)
+        """Whether fragments have no numbers of their own, or perhaps none, and the flags of control
+        messages may be left over.
+        """
         self.datagram: Callable[[bytes, int, int], Values | None] = (
             read.read_Knet2010Datagram if legacy else read.read_KnetDatagram
         )
@@ -75,12 +81,8 @@ class Reader:
         """Whether a message ID of one byte is that of a control message."""
         self.types = [message_type(message_id, dialect) for message_id in range(_SHORT_IDS)]
         """Type of each message ID of one byte."""
-        self.first_id = FIRST_IDS[dialect]
-        """First PacketID of a sender."""
-        self.telling = 4 if legacy else 0
-        """Message ID that only the other dialect gives a control message: 2.x its PacketAck, 2010
-        its ping. Section 4.1.
-        """
+        self.first_id = FIRST_IDS.get(dialect, -1)
+        """First PacketID of a sender; -1 = unknown."""
         self._last: tuple[bytes, Values | None] = b"", None
         """(payload, what `read` has returned for it). One object, for threads."""
 
@@ -150,7 +152,7 @@ class _Datagram:
     def add_fragment(self, message: Values) -> None:
         """Add the events of a fragment."""
         type_ = _add_part(message, self.base, self.reader, self.parts)
-        # All fragments of 2010 carry the number 0 of a message that was never queued.
+        # All fragments of 2010 carry the number of a message that was never queued.
         self._add(type_, None if self.reader.legacy else message[5], message[9])
 
     def add_message(self, message: Values) -> None:
@@ -172,8 +174,6 @@ class _Datagram:
             self.in_order += 1
             if is_reliable:
                 self.ordered.append(self.base + delta)
-        if message_id == self.reader.telling and not is_reliable:
-            _tell(content, self.reader, self.direction, self.hints, self.events)
 
     def _add(self, type_: str, delta: int | None, content: bytes) -> None:
         if delta is None:
@@ -274,8 +274,8 @@ def control(
             read.odd_KnetWrongSize((), direction, events)
             return
         events.append((Ev.PROBE if kind == PING_REQUEST else Ev.REPLY, "ping", content[-1]))
-        if hints.extra is not None and hints.extra.unproven:
-            _compare_pings(kind, content[-1], direction, hints, events)
+        if kind == PING_REQUEST and hints.dialects == _BESIDE_2010[direction]:
+            events += compare_ping(content[-1], direction, hints)
     elif kind == FLOW_CONTROL:
         _flow_control(content, direction, hints, events)
     else:
@@ -302,58 +302,23 @@ def _flow_control(content: bytes, direction: int, hints: Hints, events: list[Eve
         flow_control(content, dialect, events)
 
 
-def _tell(
-    content: bytes, reader: Reader, direction: int, hints: Hints, events: list[Event]
-) -> None:
-    """Add what a message of the application means that has the number and form of the other
-    dialect's control message, if the sender's dialect was assumed. Section 4.1.
-    """
-    state: DecoderState | None = hints.extra
-    kind = PACKET_ACK if reader.legacy else PING_REQUEST
-    fits = len(content) == 1 + CONTROL_SIZES[kind] and not (reader.legacy and content[3] & 0xC0)
-    if fits and state is not None and state.undecided[direction]:
-        control(kind, content, (0, None), direction, hints, events)
-        _contradict(direction, hints, events)
-
-
-def _compare_pings(
-    kind: str, number: int, direction: int, hints: Hints, events: list[Event]
-) -> None:
-    """Look for a reply in 2010 that comes before its ping, and so is a ping of 2.x itself: the
-    server is the first to send pings, and sends two at once. Sections 5.2 and 6.7.
-    """
-    state: DecoderState = hints.extra
-    pinged, early = state.pings
-    asks = kind == PING_REQUEST
-    asked = 1 - direction if asks else direction
-    if not state.undecided[asked] or hints.dialects != (LEGACY, LEGACY):
-        return
-    if not asks:
-        early = -1 if number == pinged else number
-    elif early >= 0 and (early - number) % 256 < _HALF_OF_PINGS:
-        _contradict(asked, hints, events, times=_MIN_CONTRADICTIONS)
-        return
-    learned = state.replace(pings=(number if asks else pinged, early))
-    events.append((Ev.HINTS, Hints(hints.dialects, learned)))
-
-
-def _contradict(direction: int, hints: Hints, events: list[Event], times: int = 1) -> bool:
+def _contradict(direction: int, hints: Hints, events: list[Event]) -> bool:
     """Count a control message that only the other dialect numbers so; return whether that dialect
     is assumed from here on.
     """
     state: DecoderState = hints.extra or DecoderState()
     dialect = hints.dialects[direction]
     seen = list(state.contradictions)
-    seen[direction] += times
-    dialects = list(hints.dialects)
+    seen[direction] += 1
     revised = seen[direction] >= _MIN_CONTRADICTIONS
     if revised:
-        dialects[direction] = "knet-2.x" if dialect == LEGACY else LEGACY
+        other = CURRENT if dialect == LEGACY else LEGACY
+        hints = decided(other, direction, hints)
         seen[direction] = 0
-        text = f"reads as {dialects[direction]} from here on, not as {dialect}"
+        text = f"reads as {other} from here on, not as {dialect}"
         events.append((Ev.NOTE, "knet-dialect-revised", text))
     learned = state.replace(contradictions=(seen[0], seen[1]))
-    events.append((Ev.HINTS, Hints((dialects[0], dialects[1]), learned)))
+    events.append((Ev.HINTS, Hints(hints.dialects, learned)))
     return revised
 
 
@@ -420,7 +385,7 @@ def malformed(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     kept = [event for event in events if event[0] != Ev.NOTE or event[1] != "knet-no-messages"]
     kept.append((Ev.NOTE, fault(payload[position:]), f"malformed at byte {position}"))
     # Receivers of 2010 catch the exception and go on with the next datagram.
-    closes = hints.dialects[1 - direction] != LEGACY
+    closes = hints.dialects[1 - direction] not in (LEGACY, UNDECIDED)
     if closes and not any(event[0] == Ev.HINTS for event in kept):
         kept += _stopped_reading(direction, hints)
     return parts_last(kept)

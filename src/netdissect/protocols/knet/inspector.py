@@ -9,7 +9,7 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.transfers import Transfers
-from netdissect.wire.knet import APPLICATIONS, LEGACY, MIN_FRAGMENTS, message_type
+from netdissect.wire.knet import APPLICATIONS, LEGACY, MIN_FRAGMENTS, UNDECIDED, message_type
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 _PART = Ev.PART
@@ -52,7 +52,7 @@ class TransferInspector:
         """Add `reassembled` to the fragment that completes a transfer, with a buffer of its own."""
         direction = dissection.direction or 0
         for view in dissection.messages:
-            part = _part(view.fields, legacy=dissection.dialect == LEGACY)
+            part = _part(view.fields, dissection.dialect)
             if part is None:
                 continue
             self._transfers.feed(direction, 0, 0, [part])
@@ -69,12 +69,12 @@ def _as_in_tree(part: Event) -> Event:
     return (_PART, transfer, None, count, number, KNET_7_7_16.write(message_id) + content[start:])
 
 
-def _part(fields: dict[str, Any], *, legacy: bool) -> tuple[Any, ...] | None:
+def _part(fields: dict[str, Any], dialect: str) -> tuple[Any, ...] | None:
     """Return the PART of a fragment with these fields; None for any other message."""
     transfer, octets = fields.get("transfer_id"), fields.get("payload")
     if transfer is None or not isinstance(octets, bytes):
         return None
-    number = SHARED if legacy else fields.get("reliable_number")
+    number = SHARED if dialect in (LEGACY, UNDECIDED) else fields.get("reliable_number")
     if not fields.get("fragment_start"):
         return (_PART, transfer, fields.get("fragment_number"), None, number, octets)
     count = fields.get("fragment_count") or 0

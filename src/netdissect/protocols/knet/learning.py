@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 
 from netdissect.model.claims import Hints
 from netdissect.protocols.knet.state import DecoderState, Phase
+from netdissect.wire.knet import CURRENT, UNDECIDED
 
 MAX_EXAMINED: Final = 24
 """Datagrams with application messages that are examined."""
@@ -25,7 +26,8 @@ _MIN_CONTROLS: Final = 13
 """Size of buttons, yaw, pitch and the first byte of extra data in MSG_CONTROLS, bytes."""
 _MAX_ANGLE: Final = 1e6
 """Largest plausible angle; arbitrary bytes make a float of any magnitude."""
-_UNDECIDED: Final = "knet-2.x"
+_POSSIBLE: Final = (CURRENT, UNDECIDED)
+"""Dialects that may turn out to be those of an application."""
 _URHO3D_END: Final = 23
 """Urho3D uses message IDs below this. Source: section 10."""
 _TUNDRA_FIRST: Final = 100
@@ -40,7 +42,7 @@ def learn(messages: list[Candidate], direction: int, hints: Hints) -> Hints:
     """Return the hints after one more datagram; the same object if it teaches nothing."""
     state: DecoderState = hints.extra
     # Another dialect was recognised or asked for; nothing is to be found out.
-    if hints.dialects[0] != _UNDECIDED or hints.dialects[1] != _UNDECIDED:
+    if hints.dialects[0] not in _POSSIBLE or hints.dialects[1] not in _POSSIBLE:
         return Hints(hints.dialects, state.replace(Phase.OPEN))
     evidence, application, foreign = state.evidence, 0, state.foreign
     for message_id, is_reliable, payload in messages:
@@ -62,8 +64,7 @@ def learn(messages: list[Candidate], direction: int, hints: Hints) -> Hints:
     ends = examined >= MAX_EXAMINED or (foreign >= MAX_FOREIGN and not evidence)
     learned = DecoderState(
         Phase.OPEN if ends else state.phase, state.disconnect, evidence, examined, foreign,
-        state.first_checksum, state.contradictions, state.undecided, state.connect,
-        state.pings,
+        state.first_checksum, state.contradictions, state.silent, state.connect, state.pings,
     )  # fmt: skip
     return Hints(hints.dialects, learned)
 

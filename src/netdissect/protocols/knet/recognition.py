@@ -13,8 +13,10 @@ from typing import Any, Final
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.knet import tcp
 from netdissect.protocols.knet.datagrams import READERS, Reader
+from netdissect.protocols.knet.deciding import by_fragments
 from netdissect.wire.knet import (
     CONTROL_SIZES,
+    CURRENT,
     DISCONNECT,
     DISCONNECT_ACK,
     HEADER_OCTETS,
@@ -25,6 +27,7 @@ from netdissect.wire.knet import (
     PING_REPLY,
     PING_REQUEST,
     RELIABLE_BASE,
+    UNDECIDED,
 )
 from netdissect.wire.varint import KNET_7_7_16
 
@@ -36,7 +39,7 @@ UNANSWERED: Final = 62
 NUMBERED: Final = 61
 """Scores of the evidence in section 13; see `model.claims.STRONG`."""
 
-_DIALECTS: Final = ("knet-2.x", LEGACY)
+_DIALECTS: Final = (CURRENT, LEGACY)
 _WEIGHTS: Final = {
     PING_REQUEST: 1, PING_REPLY: 1, PACKET_ACK: 3, DISCONNECT: 3, DISCONNECT_ACK: 3,
 }  # fmt: skip
@@ -49,6 +52,8 @@ _MIN_DATAGRAMS: Final = 3
 """Consistent datagrams of a conversation: two are too often coincidence."""
 _MAX_STEP: Final = 64
 """Largest step of a sender's PacketIDs from one captured datagram to the next."""
+_SEQUENCE: Final = 8
+"""Datagrams of a side for each sequence of PacketIDs beyond the first."""
 _NUMBERS: Final = 1 << 16
 """Reliable numbers; after the last one, they begin again."""
 _MAX_PING_STEP: Final = 8
@@ -60,14 +65,16 @@ _MIN_CONTINUED: Final = 8
 _MIN_CLOSE: Final = 48
 """Reliable datagrams with different numbers that lie close together, as proof."""
 _MAX_WIDTH: Final = 1024
-"""Largest distance between the numbers that a sample holds of one side."""
+"""Largest distance between the PacketIDs that a sample holds of one side."""
+_MAX_BACKLOG: Final = 8192
+"""The same for its reliable numbers: what is not acknowledged is sent again for 15 s."""
 _MAX_TURNS: Final = 8
 """Reliable datagrams of a side among which the one is searched that another continues."""
 _ACK_WINDOW_NS: Final = 1_000_000_000
 """Time within which a PacketAck follows the datagram that it names."""
 _MAX_KNOWN: Final = 1472
 """Datagrams up to this size, in bytes, are remembered with what they say: an Ethernet frame's."""
-_Facts = tuple[int, bool, bool, int | None, int, list[tuple[str, bytes]], bool]
+_Facts = tuple[int, bool, bool, int | None, int, list[tuple[str, bytes]], bool, str | None]
 """What a datagram says, as arguments of `_Datagram`."""
 
 
@@ -76,13 +83,13 @@ class _Datagram:
     """A datagram that is well formed and consistent."""
 
     __slots__ = ("base", "controls", "first", "fragment", "next", "number", "octets", "position",
-                 "reliable", "side", "time_ns")  # fmt: skip
+                 "reliable", "side", "time_ns", "told")  # fmt: skip
 
     def __init__(
         self, position: int, side: int, time_ns: int, number: int,
         first: bool, reliable: bool,  # noqa: FBT001 - as in the attributes
         base: int | None, following: int, controls: list[tuple[str, bytes]],
-        fragment: bool, octets: bytes,  # noqa: FBT001 - as in the attributes
+        fragment: bool, told: str | None, octets: bytes,  # noqa: FBT001 - as in the attributes
     ) -> None:  # fmt: skip
         self.position = position
         """Index in the sample."""
@@ -101,6 +108,8 @@ class _Datagram:
         """(name, payload) of its control messages."""
         self.fragment = fragment
         """Whether it holds a fragment that is reliable."""
+        self.told = told
+        """Dialect that its fragments tell."""
         self.octets = octets
 
 
@@ -115,23 +124,31 @@ class _Side:
         self.odd: list[tuple[int, int, bytes]] = []
         """(position, side, bytes) of the datagrams that are malformed or inconsistent."""
         self.signs = 0
-        """Control messages that no other dialect numbers in this way."""
+        """Control messages and fragments that no other dialect numbers in this way."""
 
 
 class _Both:
     """The datagrams of both sides, each read in its own dialect."""
 
-    __slots__ = ("datagrams", "doubtful", "follows", "odd", "readers")
+    __slots__ = ("datagrams", "doubtful", "odd", "readers")
 
     def __init__(
         self, readers: tuple[Reader, Reader], datagrams: list[_Datagram],
-        odd: list[tuple[int, int, bytes]], doubtful: tuple[bool, bool], *, follows: bool,
+        odd: list[tuple[int, int, bytes]], doubtful: list[bool],
     ) -> None:  # fmt: skip
         self.readers, self.datagrams, self.odd = readers, datagrams, odd
-        self.follows = follows
-        """Whether a side is read as 2010 only because the other one speaks it."""
         self.doubtful = doubtful
-        """Sides that fit both dialects equally well."""
+        """By side: whether both dialects fit it equally well, and nothing else tells."""
+
+    def dialect(self, side: int) -> str:
+        """Return the name of a side's dialect; that of the other side as long as it is silent."""
+        if self.silent(side):
+            side = 1 - side
+        return UNDECIDED if self.doubtful[side] else self.readers[side].dialect
+
+    def silent(self, side: int) -> bool:
+        """Return whether there is no message of a side."""
+        return all(one.side != side for one in self.datagrams)
 
 
 def may_stand_alone(payload: bytes) -> bool:
@@ -154,8 +171,6 @@ def recognise(sample: Sequence[Sample], transport: str, *, final: bool) -> Claim
         return None
     if claim.client is not None:
         _set_attempt(claim, found, final=final)
-    # A ping or PacketAck of that side will tell; a connection seen from its start is revised.
-    claim.waits |= found.follows and not final and claim.roles_from != "handshake"
     return claim
 
 
@@ -164,26 +179,23 @@ def _dialects(sample: Sequence[Sample]) -> _Both | None:
     usual, legacy = (READERS[name] for name in _DIALECTS)
     chosen = [_side(sample, side, usual) for side in (0, 1)]
     doubtful = [False, False]
-    alternatives: list[_Side | None] = [None, None]
     for side, found in enumerate(chosen):
         if found.odd or not found.signs:
-            second = alternatives[side] = _side(sample, side, legacy)
+            second = _side(sample, side, legacy)
             doubtful[side] = _fit(second) == _fit(found)
             if _fit(second) > _fit(found):
                 chosen[side] = second
-    follows = False
-    for side, alternative in enumerate(alternatives):
-        # A side that fits both dialects speaks that of the other side.
-        may_follow = doubtful[side] and not doubtful[1 - side]
-        if alternative is not None and may_follow and chosen[1 - side].reader is legacy:
-            chosen[side] = alternative
-            follows = bool(alternative.datagrams)
+    for side, other in ((0, 1), (1, 0)):
+        # Message 1 is a ping of 2.x, or of 2010 the reply to a ping that 2.x does not send.
+        if doubtful[side] and not doubtful[other] and chosen[other].reader is usual:
+            controls = [name for one in chosen[side].datagrams for name, _ in one.controls]
+            doubtful[side] = PING_REQUEST not in controls
     datagrams = sorted(chosen[0].datagrams + chosen[1].datagrams, key=lambda one: one.position)
     if not datagrams:
         return None
     odd = sorted(chosen[0].odd + chosen[1].odd)
     readers = chosen[0].reader, chosen[1].reader
-    return _Both(readers, datagrams, odd, (doubtful[0], doubtful[1]), follows=follows)
+    return _Both(readers, datagrams, odd, doubtful)
 
 
 def _side(sample: Sequence[Sample], side: int, reader: Reader) -> _Side:
@@ -200,6 +212,7 @@ def _side(sample: Sequence[Sample], side: int, reader: Reader) -> _Side:
         # ID 1 is the ping of 2.x and the reply of 2010, so only the other one tells the dialect.
         sign = PING_REQUEST if reader.legacy else PING_REPLY
         result.signs += sum(name in (sign, PACKET_ACK) for name, _ in found.controls)
+        result.signs += found.told == reader.dialect
     if reader.legacy:
         result.signs += _numberless(result.datagrams)
     return result
@@ -249,10 +262,10 @@ def _read(
     facts = known(octets, reader)
     if facts is None:
         return None
-    number, first, reliable, base, following, controls, fragment = facts
+    number, first, reliable, base, following, controls, fragment, told = facts
     return _Datagram(
         position, side, time_ns, number, first, reliable, base, following, controls, fragment,
-        octets,
+        told, octets,
     )  # fmt: skip
 
 
@@ -278,7 +291,8 @@ def _facts(octets: bytes, reader: Reader) -> _Facts | None:
     first = number == reader.first_id or not (reader.legacy or number)
     following = (base or 0) + (max(deltas) + 1 if deltas else 0)
     fragment = any(message[3] and (message[0] or message[1]) for message in messages)
-    return number, first, bool(reliable), base, following, controls, fragment
+    told = by_fragments(messages) if fragment else None
+    return number, first, bool(reliable), base, following, controls, fragment, told
 
 
 # `recognise` sees the same datagrams again in each larger sample.
@@ -329,15 +343,14 @@ def _judge(found: _Both, size: int, *, final: bool) -> Claim | None:
     if client is None:
         # Both sides send the same kinds of messages. The ports may tell the client.
         roles = "first_frame"
-    first, second = found.readers
     return Claim(
         protocol="knet",
         score=score,
-        dialects=(first.dialect, second.dialect),
+        dialects=(found.dialect(0), found.dialect(1)),
         client=client,
         roles_from=roles,
         reasons=tuple(reasons),
-        doubtful=found.doubtful,
+        doubtful=(found.silent(0), found.silent(1)),
     )
 
 
@@ -356,10 +369,12 @@ def _opening(found: _Both, size: int) -> tuple[int, str, int | None]:
             for name, payload in other.controls
             if name == PING_REPLY
         }
-        if answers >= {b"\x01", b"\x02"}:
-            return OPENING_ANSWERED, "the server's pings 1 and 2 are answered", client
-        if not one.number and not found.readers[one.side].legacy:
+        answered = answers >= {b"\x01", b"\x02"}
+        if not answered and not one.number and not found.readers[one.side].legacy:
             continue  # In 2010 these would be a client's replies to pings 1 and 2.
+        found.doubtful[one.side] = False  # only one dialect begins so
+        if answered:
+            return OPENING_ANSWERED, "the server's pings 1 and 2 are answered", client
         return OPENING, f"PacketID {one.number} holds pings 1 and 2", client
     return 0, "", None
 
@@ -423,18 +438,28 @@ def _pings_rise(datagrams: list[_Datagram]) -> bool:
 
 
 def _rising(datagrams: list[_Datagram]) -> bool:
-    """Return whether the PacketIDs of each side change in small steps."""
-    last: list[int | None] = [None, None]
+    """Return whether the PacketIDs of each side change in small steps, in one sequence or a few.
+
+    A server with several connection objects for a client has as many sequences. Section 5.6.
+    """
+    sequences: tuple[list[int], list[int]] = [], []
+    counts = [0, 0]
     for found in datagrams:
-        before = last[found.side]
-        if before is not None:
+        newest = sequences[found.side]
+        counts[found.side] += 1
+        for place, before in enumerate(newest):
             step = (found.number - before) % PACKET_SPAN
-            if _MAX_STEP < step < PACKET_SPAN - _MAX_STEP:
-                return False
-            if step > _MAX_STEP:
-                continue  # It was reordered.
-        last[found.side] = found.number
-    return True
+            if step <= _MAX_STEP:
+                newest[place] = found.number
+                break
+            if step >= PACKET_SPAN - _MAX_STEP:
+                break  # It was reordered.
+        else:
+            newest.append(found.number)
+    return all(
+        len(newest) <= 1 + count // _SEQUENCE
+        for newest, count in zip(sequences, counts, strict=True)
+    )
 
 
 def _advances(datagrams: list[_Datagram]) -> int:
@@ -463,6 +488,7 @@ def _unanswered(found: _Both, size: int) -> tuple[int, str, int | None]:
     others = [one for one in found.odd if one[1] != sender or one[0] > 0]
     if others or not reliable or reliable[0] != 0 or size - len(datagrams) > 1:
         return 0, "", None
+    found.doubtful[sender] = False
     return UNANSWERED, f"{len(numbers)} datagrams numbered from the first PacketID on", sender
 
 
@@ -505,12 +531,13 @@ def _close_numbers(datagrams: list[_Datagram]) -> int:
         bases = {one.base or 0 for one in mine if one.reliable and (one.base or not one.fragment)}
         count += len(bases)
         numbers = {one.number for one in mine}
-        if not _is_close(numbers, PACKET_SPAN) or not _is_close(bases, _NUMBERS):
+        near = _is_close(numbers, _MAX_WIDTH, PACKET_SPAN)
+        if not near or not _is_close(bases, _MAX_BACKLOG, _NUMBERS):
             return 0
     return count
 
 
-def _is_close(numbers: set[int], span: int) -> bool:
-    """Return whether all numbers lie close together; after `span` of them they begin again."""
+def _is_close(numbers: set[int], width: int, span: int) -> bool:
+    """Return whether all numbers lie within `width`; after `span` of them they begin again."""
     first = next(iter(numbers), 0)
-    return all((number - first + _MAX_WIDTH) % span <= 2 * _MAX_WIDTH for number in numbers)
+    return all((number - first + width) % span <= 2 * width for number in numbers)

@@ -143,7 +143,7 @@ def _spaces(dialect: str) -> tuple[SpaceRule, ...]:
         ack=AckRule.BITS_AFTER,
         ack_bits=ACK_BITS,
         ack_held_ms=_ACK_HELD_MS,
-        first_seq=FIRST_IDS[dialect],
+        first_seq=FIRST_IDS.get(dialect),
         timeout_ms=TIMEOUT_MS,
         restart_guard_ms=RESTART_GUARD_MS,
         renews=True,

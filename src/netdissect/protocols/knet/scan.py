@@ -17,28 +17,49 @@ from netdissect.protocols.knet.datagrams import (
     parts_last,
     type_of,
 )
+from netdissect.protocols.knet.deciding import decide
 from netdissect.protocols.knet.document import scan_document
 from netdissect.protocols.knet.learning import Candidate, learn
 from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.wire.knet import (
+    CURRENT,
     FLOW_CONTROL,
     LEGACY,
     NULL_CONNECT,
     PING_REPLY,
     PING_REQUEST,
     SPECIFICATION,
+    UNDECIDED,
 )
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 _MAX_CONNECT_PAYLOAD: Final = 64
 """Bytes of a connect datagram that are kept as identity."""
 _ANSWERS: Final = (Ev.ACK, Ev.REPLY)
-_UNDECIDED: Final = "knet-2.x"
 _FIRST_PING_OF_2010: Final = b"\x00\x01"
 
 
 def scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     """Return the events of one datagram."""
+    state: DecoderState | None = hints.extra
+    if hints.dialects[direction] == UNDECIDED or (state is not None and state.silent[direction]):
+        return _undecided(payload, direction, hints)
+    return _scan(payload, direction, hints)
+
+
+def _undecided(payload: bytes, direction: int, hints: Hints) -> list[Event]:
+    """Return the events of a datagram of a side whose dialect is undecided, or is taken from the
+    other side as long as it is silent.
+    """
+    values = READERS[UNDECIDED].whole(payload)
+    told = hints if values is None else decide(values[5], payload, direction, hints)
+    events = _scan(payload, direction, told)
+    if told is hints or _has_hints(events):
+        return events
+    return parts_last([*events, (Ev.HINTS, told)])
+
+
+def _scan(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     if hints.extra is None or hints.extra.phase != Phase.OPEN:
         return _by_phase(payload, direction, hints)
     reader = READERS[hints.dialects[direction]]
@@ -141,7 +162,7 @@ def _identifying(
 
 def _is_message_datagram(payload: bytes) -> bool:
     """Return whether the bytes parse as a datagram of messages in the usual dialect."""
-    return READERS[_UNDECIDED].whole(payload) is not None
+    return READERS[CURRENT].whole(payload) is not None
 
 
 def _unreadable(payload: bytes, direction: int, hints: Hints) -> list[Event]:
@@ -327,7 +348,7 @@ def _begins_as_of_2010(values: Values, hints: Hints) -> bool:
     PingRequest 1, which 2.x reads as an application's message, and a PacketID that 2.x begins
     after.
     """
-    if hints.dialects[0] != _UNDECIDED or hints.extra.first_checksum is not None:
+    if hints.dialects[0] != CURRENT or hints.extra.first_checksum is not None:
         return False
     if _packet_id(values) != READERS[LEGACY].first_id:
         return False

@@ -14,6 +14,8 @@ from netdissect.protocols.knet.scan import scan
 from netdissect.protocols.knet.state import DecoderState, Phase
 from netdissect.protocols.scanner import Scanner
 from netdissect.wire.knet import (
+    CONTROLS,
+    CURRENT,
     LARGEST_SENT,
     LEGACY,
     MIN_FRAGMENTS,
@@ -22,6 +24,7 @@ from netdissect.wire.knet import (
     PING_REQUEST,
     RELIABLE_BASE,
     SPECIFICATION,
+    UNDECIDED,
 )
 
 _IDENTIFYING: Final = Phase.IDENTIFYING
@@ -38,11 +41,17 @@ _FRAGMENT: Final = 0xC0
 """Message flags, in the byte after the low byte of the length. `_START` marks a first fragment,
 either bit of `_FRAGMENT` any fragment.
 """
+_LAST_CONTROL: Final = max(id_ for id_ in CONTROLS[CURRENT] if id_ < 0x80)  # noqa: PLR2004
+"""Last message ID of a control message with one byte."""
 _MAX_SHORT: Final = 0x7F
 """Largest integer of one byte; larger ones continue in the next byte."""
 _NONE: Final = -1
 
-_TYPES: Final = tuple(dict.fromkeys(READERS["knet-2.x"].types + READERS[LEGACY].types))
+_TYPES: Final = tuple(
+    dict.fromkeys(
+        READERS[CURRENT].types + READERS[LEGACY].types + READERS[UNDECIDED].types
+    )
+)
 _DATAGRAM: Final = 0
 _MESSAGES: Final = 1
 _SPACES: Final = ("datagram", "reliable")
@@ -51,7 +60,7 @@ _SPACES: Final = ("datagram", "reliable")
 class _Form:
     """The message IDs of one byte in a dialect."""
 
-    __slots__ = ("ack", "control", "indices", "ping", "reader", "reply", "telling")
+    __slots__ = ("ack", "control", "indices", "ping", "reader", "reply")
 
     def __init__(self, reader: Reader) -> None:
         self.reader = reader
@@ -59,11 +68,11 @@ class _Form:
         indices = {name: index for index, name in enumerate(_TYPES)}
         self.indices = bytes(indices[name] for name in reader.types)
         """Message ID -> index in `_TYPES`."""
-        self.ack: i64 = reader.types.index(PACKET_ACK)
-        self.ping: i64 = reader.types.index(PING_REQUEST)
-        self.reply: i64 = reader.types.index(PING_REPLY)
+        numbers = {name: number for number, name in reader.controls.items()}
+        self.ack: i64 = numbers.get(PACKET_ACK, _NONE)
+        self.ping: i64 = numbers.get(PING_REQUEST, _NONE)
+        self.reply: i64 = numbers.get(PING_REPLY, _NONE)
         """Message IDs of control messages."""
-        self.telling: i64 = reader.telling
 
 
 _FORMS: Final = {dialect: _Form(reader) for dialect, reader in READERS.items()}
@@ -87,7 +96,7 @@ class KnetScanner(Scanner):
         self._direction = direction
         self._hints: Hints | None = None
         """Hints from which the following attributes were set."""
-        self._form = _FORMS["knet-2.x"]
+        self._form = _FORMS[CURRENT]
         self._ready = False
         """Whether the connection is in a phase in which this scanner can read datagrams."""
         self._identifying = False
@@ -97,7 +106,7 @@ class KnetScanner(Scanner):
         self._connect: bytes | None = None
         """The client's connect datagram."""
         self._undecided = False
-        """Whether pings may tell the dialect of a direction."""
+        """Whether control messages may tell the dialect of a direction."""
 
         # The results of the first pass over a datagram.
         self._first: i64 = 0
@@ -160,10 +169,11 @@ class KnetScanner(Scanner):
         self._hints, self._form = hints, _FORMS[dialect]
         phase = Phase.START if state is None else state.phase
         self._identifying = phase == _IDENTIFYING and dialect != SPECIFICATION
-        self._ready = self._identifying or phase == _OPEN
+        silent = state is not None and state.silent[self._direction]
+        self._ready = (self._identifying or phase == _OPEN) and not silent
         self._knows_first = state is not None and state.first_checksum is not None
         self._connect = None if state is None or self._direction else state.connect
-        self._undecided = dialect == LEGACY and state is not None and state.unproven
+        self._undecided = UNDECIDED in hints.dialects
 
     def _check(  # noqa: C901, PLR0911, PLR0912 - calls would cost more than what they do
         self, payload: bytes, position: i64, size: i64
@@ -222,7 +232,7 @@ class KnetScanner(Scanner):
                         return False
                     # Only the application requests an order; control messages have the bit as well.
                     flags = 0
-                elif message_id == form.telling and not flags & _RELIABLE:
+                elif message_id <= _LAST_CONTROL and self._undecided:
                     return False
                 if flags & _IN_ORDER and not flags & _FRAGMENT:
                     in_order += 1

@@ -55,19 +55,19 @@ class DecoderState:
     """CRC-32 of the client's first message datagram: a copy of it opens no new connection."""
     contradictions: tuple[int, int]
     """Control messages of each direction that only another dialect numbers in this way."""
-    undecided: tuple[bool, bool]
-    """Directions that fitted several dialects when the flow was recognised."""
+    silent: tuple[bool, bool]
+    """Directions without a message, which are named like the other one until they speak."""
     connect: bytes | None
     """The client's connect datagram: a copy of it is none of its numbered datagrams."""
     pings: tuple[int, int]
-    """Number of the newest ping, and that of the newest reply if it came without a ping, while a
-    direction is undecided; -1 = none.
+    """Number of the newest ping of 2010, and that of the peer's newest reply if it came without
+    one, while the peer is undecided; -1 = none.
     """
 
     def __init__(
         self, phase: int = Phase.START, disconnect: tuple[int, int, int | None] | None = None,
         evidence: int = 0, examined: int = 0, foreign: int = 0, first_checksum: int | None = None,
-        contradictions: tuple[int, int] = (0, 0), undecided: tuple[bool, bool] = (False, False),
+        contradictions: tuple[int, int] = (0, 0), silent: tuple[bool, bool] = (False, False),
         connect: bytes | None = None, pings: tuple[int, int] = (-1, -1),
     ) -> None:  # fmt: skip
         self.phase = phase
@@ -77,7 +77,7 @@ class DecoderState:
         self.foreign = foreign
         self.first_checksum = first_checksum
         self.contradictions = contradictions
-        self.undecided = undecided
+        self.silent = silent
         self.connect = connect
         self.pings = pings
 
@@ -85,6 +85,7 @@ class DecoderState:
         self, phase: int | None = None, disconnect: tuple[int, int, int | None] | None = None,
         first_checksum: int | None = None, contradictions: tuple[int, int] | None = None,
         connect: bytes | None = None, pings: tuple[int, int] | None = None,
+        silent: tuple[bool, bool] | None = None,
     ) -> DecoderState:  # fmt: skip
         """Return a copy in which the arguments that are not None replace the attributes."""
         return DecoderState(
@@ -95,15 +96,10 @@ class DecoderState:
             self.foreign,
             self.first_checksum if first_checksum is None else first_checksum,
             contradictions or self.contradictions,
-            self.undecided,
+            silent or self.silent,
             self.connect if connect is None else connect,
             pings or self.pings,
         )
-
-    @property
-    def unproven(self) -> bool:
-        """Return whether a direction is undecided in a connection joined in mid-stream."""
-        return self.phase == Phase.OPEN and True in self.undecided
 
     @property
     def is_new(self) -> bool:
