@@ -88,6 +88,30 @@ def test_where_the_network_copies_a_number_used_up_proves_no_copy_that_comes_soo
             assert turned == [verdict]
 
 
+@pytest.mark.parametrize(
+    ("gaps_ms", "unknown_ms", "sure_ms"),
+    [
+        ((18,), 35, 37),
+        ((4, 8, 18, 20), 29, 31),
+        # One that came late may be an outlier.
+        ((*range(1, 20), 90), 20, 22),
+        # What comes later than any copy is something else, such as a number used again.
+        ((200,), 14, 16),
+    ],
+)
+def test_the_network_may_make_copies_as_late_as_those_that_its_own_numbers_show(
+    gaps_ms: tuple[int, ...], unknown_ms: int, sure_ms: int
+) -> None:
+    made = repeater()
+    for gap_ms in gaps_ms:
+        made.note_network_copy(gap_ms * MS)
+    turned: list[bool | None] = []
+    for number, gap_ms in enumerate((unknown_ms, sure_ms)):
+        made.add(gap_ms * MS, turned.append, number * LATER_NS, copied=False)
+        made.judge(1, 12 + 2 * number, (number + 1) * LATER_NS)
+    assert turned == [None, False]
+
+
 def test_a_copy_that_a_newer_number_has_overtaken() -> None:
     """TypeCount beside the receiver in late_resend_peer: 13 comes before the copy that took 12."""
     assert judged(14, ((1, 13), (0, 14)), copied=True) == [False]
@@ -246,3 +270,27 @@ def test_an_end_of_the_numbers_makes_no_copy_the_networks() -> None:
     made.judge_pending()
     made.judge(0, 1, (number + 1) * LATER_NS)
     assert turned == [False] * 7
+
+
+@pytest.mark.parametrize(("count", "verdict"), [(ENOUGH - 2, True), (ENOUGH, None)])
+def test_many_copies_that_no_number_follows_are_not_all_the_networks(
+    count: int, verdict: bool | None
+) -> None:
+    """A server that repeats all it has sent, to a client whose CONNECT makes it count anew."""
+    turned: list[bool | None] = []
+    made = CountedCopies()
+    for _ in range(count):
+        made.add(12 * MS, turned.append, 0, copied=True)
+    made.add(50 * MS, turned.append, 0, copied=False)
+    made.judge_pending()
+    assert turned == [verdict] * count + [False]
+
+
+def test_at_the_end_a_copy_may_be_the_networks_as_well() -> None:
+    turned: list[bool | None] = []
+    made = repeater()
+    made.note_network_copy(3 * MS)
+    made.add(9 * MS, turned.append, 0, copied=True)
+    made.add(60 * MS, turned.append, 0, copied=False)
+    made.judge_pending()
+    assert turned == [None, False]

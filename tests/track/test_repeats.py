@@ -467,6 +467,35 @@ def test_deliberate_doubles_are_transmissions() -> None:
     assert (made.repeats.retransmissions, made.repeats.duplicates) == (1, 1)
 
 
+def test_a_repeated_number_that_is_no_unit_shows_how_late_the_network_copies() -> None:
+    """A server that sends all again every 16 ms, behind a relay whose copies come within 20 ms."""
+    made, _ = space(ack=AckRule.NONE, copies_take_numbers=True, resend=replace(RESEND, guard_ms=16))
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
+    for number, at in ((0, 0), (1, 20), (2, 40), (2, 59), (3, 60), (4, 80), (3, 78), (5, 90)):
+        made.number(number, at, at * MS)
+    send(made, 6, 100)
+    for at, number in ((119, 8), (138, 10), (200, 12)):
+        send(made, 6, at)
+        made.number(number, at, (at + 10) * MS)
+    assert so_far(made) == [None] * 2 + [False]
+
+
+def test_a_copy_is_compared_with_the_copy_before_it_whoever_made_that() -> None:
+    """The second one comes 20 ms after what the sender made for certain, yet 10 after the first."""
+    made, _ = space(ack=AckRule.NONE, copies_take_numbers=True, resend=replace(RESEND, guard_ms=16))
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
+    made.number(0, 0, 0)
+    made.number(0, 0, 2 * MS)
+    for seq in range(1, 13, 2):
+        send(made, seq, 200 * seq)
+        send(made, seq, 200 * seq + 60)
+    send(made, 13, 3000)
+    send(made, 13, 3010)
+    send(made, 13, 3020)
+    made.number(16, 40, 3100 * MS)
+    assert so_far(made) == [None] * 2 + [False] * 6
+
+
 @pytest.mark.parametrize(
     ("rows", "duplicates"),
     [

@@ -17,7 +17,8 @@ before it. Further copies were made by the network. The method has to deal with 
 * A loss skips numbers as well. If a skipped number followed only few of the copies so far, the
   copies that came as soon as networks make them are the network's. If hardly any was followed by
   one, the sender repeats nothing, and all copies are the network's. Once the network has copied
-  anything, a copy that came that soon and was followed by a skipped number is unknown.
+  anything, a copy that came as soon as its copies do and was followed by a skipped number is
+  unknown. How soon they come shows in numbers that their sender never repeats.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LATEST_NS: Final = 100_000_000
 """The network makes no copy later than this after the one before it, in ns."""
 SOON_NS: Final = 15_000_000
 """If the network makes copies, one that comes within this time, in ns, may be its own although
-numbers were skipped.
+numbers were skipped. If its copies have come later, that time counts.
 """
 SELDOM_NS: Final = 30_000_000
 """A network copy is seldom later than this, in ns. A later one may be the sender's, whose number
@@ -92,8 +93,8 @@ class CountedCopies:
 
     __slots__ = (
         "_deferred", "_followed", "_judged", "_network_gaps", "_newest_ns", "_numbers_behind",
-        "_reorder_ns", "_sender_gaps", "_skipped_behind", "_suspended", "_unused", "copies",
-        "network_copies",
+        "_proven", "_proven_ns", "_reorder_ns", "_second_ns", "_sender_gaps", "_skipped_behind",
+        "_suspended", "_unused", "copies", "network_copies",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -124,6 +125,10 @@ class CountedCopies:
         """The longest time that a number has come behind a later one, in ns."""
         self.network_copies = False
         """Whether the network has copied anything for certain."""
+        self._proven = 0
+        """Network copies of numbers whose sender never repeats them."""
+        self._proven_ns = self._second_ns = 0
+        """The longest and the second longest gap of those, in ns."""
 
     def add(
         self,
@@ -149,6 +154,19 @@ class CountedCopies:
             return False
         self.copies.append(_Copy(gap_ns, decide, copied=copied, soon=soon and copied))
         return True
+
+    def note_network_copy(self, gap_ns: int) -> None:
+        """Note a copy of a number whose sender never repeats it, `gap_ns` after the one before it;
+        `ABSENT` if that is not known.
+        """
+        self.network_copies = True
+        if not 0 <= gap_ns < LATEST_NS:
+            return
+        self._proven += 1
+        if gap_ns > self._proven_ns:
+            self._proven_ns, self._second_ns = gap_ns, self._proven_ns
+        elif gap_ns > self._second_ns:
+            self._second_ns = gap_ns
 
     def arrived_late(self, seq: int, time_ns: int) -> None:
         """Note that a skipped number came late: no copy has taken it."""
@@ -220,7 +238,7 @@ class CountedCopies:
             if certain > 0 and (certain == len(suspended) or copy.soon):
                 copy.decide(True)
             else:
-                copy.decide(self._sender_verdict(copy.gap_ns))
+                copy.decide(self.sender_verdict(copy.gap_ns))
 
     def judge_pending(self) -> None:
         """Judge the copies that no number will judge: the sender restarts or falls silent."""
@@ -228,11 +246,14 @@ class CountedCopies:
         self._unused.clear()
         self._deferred = 0
         copies, self.copies = self.copies, []
+        few = len(copies) < ENOUGH
         for copy in copies:
             if self._judged < ENOUGH:
-                copy.decide(copy.copied)
+                # The network copies a datagram now and then, so that many are not all its own.
+                copy.decide(copy.copied if few or not copy.copied else None)
             else:
-                copy.decide(self._odds(copy.gap_ns) > 1 and copy.gap_ns < LATEST_NS)
+                made = self._odds(copy.gap_ns) > 1 and copy.gap_ns < LATEST_NS
+                copy.decide(True if made else self.sender_verdict(copy.gap_ns))
         suspended, self._suspended = self._suspended, []
         for copy in suspended:
             copy.decide(None)
@@ -275,9 +296,17 @@ class CountedCopies:
         """Return whether hardly any copy so far was followed by a skipped number."""
         return self._judged >= ENOUGH and HARDLY * self._followed < self._judged
 
-    def _sender_verdict(self, gap_ns: int) -> bool | None:
+    def sender_verdict(self, gap_ns: int) -> bool | None:
         """Return the verdict on a copy that nothing shows to be the network's."""
-        return None if self.network_copies and gap_ns < SOON_NS else False
+        return None if self.network_copies and gap_ns < self._network_delay_ns() else False
+
+    def _network_delay_ns(self) -> int:
+        """Return how late the network's copies may come, in ns: how far gaps that are spread evenly
+        reach by the second longest of those seen, as the longest may be an outlier.
+        """
+        count, second_ns = self._proven, self._second_ns
+        reach_ns = second_ns * (count + 1) // (count - 1) if second_ns else 2 * self._proven_ns
+        return min(max(SOON_NS, reach_ns), LATEST_NS)
 
     def _certain_network_copies(self, copies: list[_Copy]) -> int:
         """Return how many copies are the network's whatever numbers were skipped."""
@@ -320,7 +349,7 @@ class CountedCopies:
                 late = gap_ns >= SELDOM_NS and not self._repeats_nothing()
                 copy.decide(None if mixed or late or doubtful else True)
             else:
-                copy.decide(self._sender_verdict(gap_ns))
+                copy.decide(self.sender_verdict(gap_ns))
 
 
 def _scale(gap_ns: int) -> int:

@@ -20,6 +20,8 @@ LEAST_BURST: Final = 2
 """At least this many missing numbers in a row are a burst of losses."""
 MAX_LEAPS: Final = 64
 """Runs of missing numbers of a space whose times are remembered: the newest."""
+USED: Final = 64
+"""Of the newest so many numbers, those that are not units are remembered with their times."""
 MAX_BURSTS = 32
 """Bursts kept per space; of more than these, the longest."""
 _MIN_MISSING: Final = 3
@@ -34,7 +36,7 @@ class Numbers:
     __slots__ = (
         "_base", "_before", "_bits", "_context", "_never_before", "bursts", "consecutive",
         "disorder", "ended", "first", "half", "isolated", "leaps", "mask", "missing", "modulus",
-        "newest", "other", "other_ns", "out_of_order", "pauses", "reach", "skipped",
+        "newest", "other", "other_ns", "out_of_order", "pauses", "reach", "skipped", "used_ns",
     )  # fmt: skip
 
     def __init__(self, context: SpaceContext) -> None:
@@ -55,6 +57,9 @@ class Numbers:
         self.other: i64 = ABSENT
         self.other_ns: i64 = 0
         """The newest of those numbers, and when it last came."""
+        self.used_ns: list[int] = []
+        """Number modulo `USED` -> when such a number last came, 0 = unknown; empty until asked for.
+        """
         self.isolated: i64 = 0
         """Units that use another unit's number, or one far from all others."""
         self.out_of_order: i64 = 0
@@ -175,11 +180,26 @@ class Numbers:
         self.newest = self.other = seq
         self.other_ns = time_ns
         self.skipped += 1
+        if self.used_ns:
+            self.used_ns[seq & USED - 1] = time_ns
 
     def used_again(self, seq: i64, time_ns: i64) -> None:
-        """Note when the newest of those numbers came again."""
+        """Note when one of those numbers came again."""
         if seq == self.other:
             self.other_ns = time_ns
+        if self.used_ns:
+            self.used_ns[seq & USED - 1] = time_ns
+
+    def since_used(self, seq: i64, time_ns: i64) -> int:
+        """Return how long ago one of those numbers last came, in ns; `ABSENT` if it is forgotten.
+        From the first call on, this is remembered of the newest `USED` numbers.
+        """
+        if not self.used_ns:
+            self.used_ns = [0] * USED
+        used_ns = self.used_ns[seq & USED - 1] if seq > self.newest - USED else 0
+        if seq == self.other:
+            used_ns = self.other_ns
+        return time_ns - used_ns if used_ns else ABSENT
 
     def other_ns_of(self, seq: i64, unknown_ns: i64) -> i64:
         """Return when the newest of those numbers came if it is `seq`; `unknown_ns` if not."""

@@ -302,6 +302,8 @@ class Repeats:
         may be revised, that must not depend on it: the next verdict would stay as it was.
         """
         early = self._early
+        if self.counted is not None:
+            return True  # Numbers judge the copies, and gaps are compared with those of any copy.
         if early is None:
             return not copied
         return early.gap_class > WITHIN_FAR_GUARD or early.released or early.asked or early.behind
@@ -458,7 +460,8 @@ class Repeats:
             soon=gap_ns < NETWORK_COPY_NS,
         ):
             self._context.hit("MAX_COUNTED")
-            self._apply_counted_verdict(seq, copy, record, copied, None if soon else copied)
+            made = None if soon or copied is None else counted.sender_verdict(gap_ns)
+            self._apply_counted_verdict(seq, copy, record, copied, made)
 
     def report_reuse(self, seq: int, frame: int, time_ns: int) -> None:
         """Report that a number carries other content than before."""

@@ -199,7 +199,6 @@ class Space(StrayedUnits):
             numbers.use_otherwise(last + ahead, time_ns)
             return
         seq = int(last + ahead - (numbers.modulus if ahead else 0))
-        numbers.used_again(seq, time_ns)
         if seq in numbers.missing:
             self._arrived_late(seq, time_ns)
             numbers.skipped += 1
@@ -207,7 +206,8 @@ class Space(StrayedUnits):
             numbers.extend_back(seq)
             numbers.skipped += 1
         elif self.repeats.counted is not None:
-            self.repeats.counted.network_copies = True
+            self.repeats.counted.note_network_copy(numbers.since_used(seq, time_ns))
+        numbers.used_again(seq, time_ns)
 
     def _advance(self, last: i64, seq: i64, frame: i64, time_ns: i64) -> None:
         """Process a newer number; the numbers between it and `last` are missing."""
