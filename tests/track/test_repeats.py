@@ -497,9 +497,10 @@ def test_a_copy_is_compared_with_the_copy_before_it_whoever_made_that() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "duplicates"),
+    ("rows", "undecided"),
     [
-        # Twins leave back to back: what comes behind later numbers is a copy of the only one left.
+        # Twins leave back to back. What comes behind later numbers is a late twin, or a copy of the
+        # only one left.
         ([(1, 0), (2, 1), (2, 1), (1, 3)], 1),
         ([(1, 0), (1, 3), (2, 4)], 0),
         ([(2, 0), (1, 1), (1, 1)], 0),
@@ -511,11 +512,13 @@ def test_a_copy_is_compared_with_the_copy_before_it_whoever_made_that() -> None:
         ),
     ],
 )
-def test_a_copy_of_a_lone_twin(rows: list[tuple[int, int]], duplicates: int) -> None:
+def test_a_copy_of_a_lone_twin(rows: list[tuple[int, int]], undecided: int) -> None:
     made, _ = space(burst=2, resend=replace(RESEND, guard_ms=60_000.0))
     for number, at in rows:
         send(made, number, at)
-    assert made.repeats.duplicates == duplicates
+    assert (made.repeats.duplicates, made.repeats.undecided) == (0, undecided)
+    made.repeats.set_vantage(sender_near=True, receiver_near=False)
+    assert made.repeats.undecided == 0
 
 
 def test_the_same_number_with_other_content_is_reported() -> None:

@@ -211,9 +211,8 @@ class Repeats:
 
         `copies` is how often the sender has sent the unit so far, `first_frame` where its first
         copy is (-1 = forgotten), and `same` says whether the bytes are equal. Senders that send
-        everything twice (`SpaceRule.burst`) make the first further copies themselves, unless later
-        numbers came in between: then the network delivered a second copy of one transmission, and
-        the other transmission was lost.
+        everything twice (`SpaceRule.burst`) make the first further copies themselves. If later
+        numbers came in between, one transmission may have been lost, and the other one copied.
         """
         context = self._context
         self._early = None
@@ -234,9 +233,9 @@ class Repeats:
         soon = self._gap_class in (WITHIN_QUARTER, WITHIN_NETWORK_DELAY)
         if soon and NETWORK_COPY_NS <= gap_ns < CLOSE_RESEND_NS:
             self._note_close_resend()
+        twin = copies < context.rule.burst
         if self._gap_class == AFTER_TIMER or (
-            copies < context.rule.burst
-            and not overtaken(self._numbers, self._store, seq, gap_ns, time_ns)
+            twin and not overtaken(self._numbers, self._store, seq, gap_ns, time_ns)
         ):  # fmt: skip
             return False
         # The copy before this one came late: without its delay, this one would be in time. How late
@@ -248,7 +247,7 @@ class Repeats:
         if self._in_time(copies, gap_ns, delay_ns if behind else 0, short_ns):
             return False
         early = self._early = EarlyCopy(self._gap_class, memory.listed_gap(gap_ns), time_ns)
-        early.asked, early.behind = asked, behind
+        early.asked, early.behind = asked, behind or twin
         early.late, early.stated = bool(delay_ns), context.stated and context.least_timer_ns > 0
         apart_ns = context.findings.gaps_of(context.direction).apart_ns
         # Of what is only counted, nothing is judged again one by one.
