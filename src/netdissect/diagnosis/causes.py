@@ -40,7 +40,7 @@ def cause_of(
     if ending.how in ("rejected", "unreachable"):
         return _plain(report, ending, ending.how, ending.confidence)
     if ending.how in ("never-answered", "gave-up"):
-        return _plain(report, ending, "no-answer", "cannot tell")
+        return _plain(report, ending, "no-answer", "likely" if report.gone else "cannot tell")
     span = deciding(report)
     limited = [way for way in (0, 1) if limit_of(report, way, limits) is not None]
     lossy = limited or _lossy(report, loss, limits)
@@ -48,10 +48,12 @@ def cause_of(
     by_loss = limited if span is not None and span.to_ns else lossy and _is_brief(report, span)
     if span is not None and not by_loss:
         confidence = words.confidence_of(report, span)
+        text = words.span_text(span, confidence, beside=report.vantage == SIDES[span.direction])
+        if _is_of_the_gone(report, span):
+            confidence, text = "likely", words.gone(report)
         return Cause(
             span.kind, span.direction, span.from_ns, span.to_ns, span.from_frame, span.to_frame,
-            confidence,
-            words.span_text(span, confidence, beside=report.vantage == SIDES[span.direction]),
+            confidence, text,
         )  # fmt: skip
     if ending.how == "quality":
         return _plain(report, ending, "quality", ending.confidence)
@@ -71,6 +73,15 @@ def cause_of(
             "loss", direction, report.first_time_ns, report.last_time_ns, None, None, "likely", text
         )
     return _stalled(report, ending, loss, limits)
+
+
+def _is_of_the_gone(report: ConnectionReport, span: QuietSpan) -> bool:
+    """Return whether a span to the end is one in which nothing listened on the port of the side
+    that should have been heard, or should have answered.
+    """
+    if report.gone is None or span.to_ns is not None:
+        return False
+    return (report.gone.direction == span.direction) == (span.kind == "silence")
 
 
 def _is_brief(report: ConnectionReport, span: QuietSpan | None) -> bool:
@@ -132,11 +143,14 @@ def _stalled(
         for each in resent
         if each[1] >= _MIN_RESENT and 100 * each[1] > limits.high_loss * each[2]
     ]
+    # After the end, errors say nothing more.
+    since_ns = report.gone.time_ns if report.gone else 0
+    gone = words.gone(report) if since_ns < (ending.time_ns or since_ns + 1) else ""
     found = _plain(
         report, ending, what, ending.confidence if what == "closed" else "cannot tell",
-        calm=not bounded and not late and not resent,
+        calm=not bounded and not late and not resent and not gone,
     )  # fmt: skip
-    text = found.text + words.one_way_only(report) + late
+    text = f"{found.text} {gone}".strip() + words.one_way_only(report) + late
     text += "".join(f" {words.loss_text(way, loss[way])}" for way in bounded)
     text += "".join(f" {words.resent_text(way, again, sent)}" for way, again, sent in resent)
     text += words.unknown_loss([way for way in unknown if way not in bounded])

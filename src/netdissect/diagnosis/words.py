@@ -236,6 +236,18 @@ def span_text(span: QuietSpan, confidence: str, *, beside: bool) -> str:
 _MOVED: Final = " It may have continued from another port: "
 
 
+def gone(report: ConnectionReport) -> str:
+    """Return what an ICMP error says of the program of a side; "" without one."""
+    error = report.gone
+    if error is None:
+        return ""
+    endpoint = (report.client, report.server)[error.direction]
+    before = report.datagrams[error.direction]
+    since = f": the {SIDES[error.direction]} stopped, or closed its socket" if before else ""
+    any_more = " any more" if before else ""
+    return f"The host of {endpoint} reports that nothing listens on the port{any_more}{since}."
+
+
 def may_have_moved(text: str, frame: int) -> str:
     """Extend the cause of a client's silence: its address opens another connection meanwhile."""
     known = text.partition(_MOVED)[0]
@@ -396,7 +408,7 @@ def plain_cause(report: ConnectionReport, ending: Ending, what: str, *, calm: bo
         case "unreachable":
             return f"The host of {report.server} reports that nothing listens on the port."
         case "no-answer":
-            return _UNACKNOWLEDGED if was_answered(report) else _NO_ANSWER
+            return gone(report) or (_UNACKNOWLEDGED if was_answered(report) else _NO_ANSWER)
         case "quality":
             return f"The {ending.by} closes connections of such poor quality{reason}."
         case "closed":

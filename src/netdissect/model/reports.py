@@ -286,7 +286,8 @@ class EndHint:
     client begins another connection between the same endpoints; `answered`: the answer to a goodbye
     was captured, but not the goodbye; `notice`: the last message of a side is a goodbye unless the
     connection goes on after the capture; `notices`: the same, but it went on after an earlier one;
-    `asked`: the capture ends too soon after a request to begin to have the answer.
+    `asked`: the capture ends too soon after a request to begin to have the answer; `unreachable`:
+    an ICMP error says that nothing listens on the port of a side.
     """
     direction: int
     """`Direction` of the frame."""
@@ -361,6 +362,8 @@ class ConnectionReport:
     diagnosis: Diagnosis | None
     """None only until the pipeline has added it."""
     end_hint: EndHint | None
+    gone: EndHint | None
+    """The first ICMP error after the last packet of a side, if there is one."""
     """If the end itself was not captured: the most significant sign of it."""
     near: tuple[bool | None, bool | None]
     """(client, server): whether the capture was taken next to that side; None = unknown."""
@@ -390,6 +393,7 @@ class ConnectionReport:
         clocks: tuple[RttSummary, RttSummary] | None = None, codes: dict[str, int] | None = None,
         quiet: list[QuietSpan] | None = None, ended_ns: int | None = None,
         diagnosis: Diagnosis | None = None, end_hint: EndHint | None = None,
+        gone: EndHint | None = None,
         near: tuple[bool | None, bool | None] = (None, None),
         ceilings: tuple[Ceilings, Ceilings] = ((None, None), (None, None)),
         misses_frames: bool = False,  # noqa: FBT001, FBT002 - as in the fields
@@ -432,6 +436,7 @@ class ConnectionReport:
         self.ended_ns = ended_ns
         self.diagnosis = diagnosis
         self.end_hint = end_hint
+        self.gone = gone
         self.near = near
         self.ceilings = ceilings
         self.misses_frames = misses_frames

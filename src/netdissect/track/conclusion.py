@@ -250,6 +250,7 @@ def _report(
         codes=connection.findings.repeats,
         quiet=connection.silence.spans,
         end_hint=_end_hint(connection),
+        gone=connection.silence.gone(),
         ended_ns=_ended_ns(connection),
         ceilings=(_ceilings(first), _ceilings(second)),
         misses_frames=connection.findings.misses,
@@ -275,7 +276,7 @@ def _note_request(connection: Connection, end_ns: int) -> None:
     machine, last = connection.machine, connection.silence.last
     (asked_ns, frame), heard_ns = last(0), last(1)[0]
     soon = end_ns - max(heard_ns, connection.lifetime.first_ns) < ANSWER_NS
-    refused = machine.over or connection.unreachable
+    refused = machine.over or connection.silence.error
     if machine.handshake == "unanswered" and soon and heard_ns < asked_ns and not refused:
         connection.end_hint = connection.end_hint or EndHint("asked", 0, frame, asked_ns)
 
@@ -542,7 +543,7 @@ def _last_findings(connection: Connection, end_ns: int) -> None:
 
 
 def _complete(connection: Connection) -> bool:
-    both = all(lane.datagrams for lane in connection.lanes) or connection.unreachable > 0
+    both = all(lane.datagrams for lane in connection.lanes) or connection.silence.error is not None
     return connection.started and both and not connection.evicted and not connection.mid_stream
 
 

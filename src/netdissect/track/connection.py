@@ -102,8 +102,6 @@ class Connection(ScanSink):
         self.lifetime = Lifetime()
         self.after = (0, 0)
         """(time, frame) of the last packet without messages: a TCP segment or an ICMP error."""
-        self.unreachable = 0
-        """ICMP port-unreachable errors that quote this connection."""
         self.silence = SilenceDetector(
             self.lanes, self.lifetime, findings, over_tcp=transport == "tcp"
         )
@@ -267,7 +265,7 @@ class Connection(ScanSink):
 
     def icmp_unreachable(self, direction: int, frame: i64, time_ns: i64) -> None:
         """Process an ICMP error that quotes a datagram of `direction`."""
-        self.unreachable += 1
+        self.silence.unreachable(1 - direction, frame, time_ns)
         self.after = (time_ns, frame)
         self._step("unreachable", "port unreachable", direction, frame, time_ns)
         self.findings.add(

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.model.native import ABSENT, i64, mypyc_attr
-from netdissect.model.reports import QuietSpan
+from netdissect.model.reports import EndHint, QuietSpan
 from netdissect.track.ackstats import PAUSE_NS
 from netdissect.track.findings import Findings
 from netdissect.track.lane import Lane, slowest_ms
@@ -88,7 +88,7 @@ class SilenceDetector:
 
     __slots__ = (
         "_asked_first", "_findings", "_lanes", "_lifetime", "_over_tcp", "_pauses", "_requests",
-        "request_ns", "spans", "stream",
+        "error", "request_ns", "spans", "stream",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +106,8 @@ class SilenceDetector:
         """(side, time and frame before, time and frame after) of pauses that neither a timer nor a
         question makes a silence.
         """
+        self.error: EndHint | None = None
+        """The first ICMP error since the side whose port was not reached had been heard."""
         self.request_ns = 0
         """When a side last asked to begin; 0 = never."""
         self._requests = 0
@@ -179,6 +181,17 @@ class SilenceDetector:
             or span.to_ns is not None
             or span.from_ns < since_ns
         ]
+
+    def unreachable(self, side: int, frame: int, time_ns: int) -> None:
+        """Process an ICMP error: nothing listens on the port of a side."""
+        known = self.error
+        if known is None or known.direction != side or self.last(side)[0] > known.time_ns:
+            self.error = EndHint("unreachable", side, frame, time_ns)
+
+    def gone(self) -> EndHint | None:
+        """Return the error that shows that nothing listens on the port of a side any more."""
+        error = self.error
+        return None if error is None or self.last(error.direction)[0] > error.time_ns else error
 
     # -- requests to begin -------------------------------------------------------------------------
 
