@@ -155,7 +155,7 @@ class Packets(Pane):
         text = self._summaries.get(row)
         if text is None:
             record = self.record(row)
-            text = self._summaries[row] = datagram_summary(record, record.messages)
+            text = self._summaries[row] = safe(datagram_summary(record, record.messages))
             if len(self._summaries) > MAX_SUMMARIES:
                 del self._summaries[next(iter(self._summaries))]
         return text
@@ -163,7 +163,7 @@ class Packets(Pane):
     def uncached_summary(self, row: int) -> str:
         """Return the same as `summary`, for any thread: nothing is kept."""
         record = mask_passwords(self.index.record(row))
-        return datagram_summary(record, record.messages)
+        return safe(datagram_summary(record, record.messages))
 
     # -- messages ----------------------------------------------------------------------------------
 

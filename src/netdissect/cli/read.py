@@ -83,7 +83,8 @@ def command(
         found = wanted(
             session, match, everything=everything, shown=shown(secrets, program), early=early
         )
-        rows = _limited(found, request.limit, messages or program)
+        limit = request.limit
+        rows = found if limit is None else _limited(found, limit, messages or program)
         session.hold = (program or match.waits) and not flush
         flush = flush or session.live
         if table:
@@ -122,16 +123,17 @@ def wanted(
     for record in session.records(early=early):
         if record.protocol is None and not everything:
             continue
-        if match.datagram(record, session.first_ns):
+        if match.filter is None:
+            items = record.messages
+        elif match.datagram(record, session.first_ns):
             items = match.messages(record)
-            yield record if shown else mask_passwords(record), items
+        else:
+            continue
+        yield record if shown else mask_passwords(record), items
 
 
-def _limited(rows: _Rows, limit: int | None, each_message: bool) -> _Rows:
+def _limited(rows: _Rows, limit: int, each_message: bool) -> _Rows:
     """Yield at most `limit` datagrams, or messages if each message has its own line."""
-    if limit is None:
-        yield from rows
-        return
     left = limit
     for record, items in rows:
         taken = items[:left] if each_message else items
@@ -161,7 +163,8 @@ def print_lines(
     clock = Clock(times)
     view = ReadView(screen, clock, messages=messages, tree=tree, hexed=hexed)
     for record, items in rows:
-        clock.first_ns = session.first_ns
+        if clock.first_ns is None:
+            clock.first_ns = session.first_ns
         view.show(record, items)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import click
 
@@ -320,9 +320,8 @@ class Session(Closing):
             # The user reads these lines during the first pass.
             sys.stdout.flush()
             gc.collect(0)  # otherwise the pipelines of these passes, which are cycles, would stay
-        for item in self.records_and_timeline(timeline=False, skip=skip):
-            if isinstance(item, DatagramRecord):
-                yield item
+        items = self.records_and_timeline(timeline=False, skip=skip)
+        yield from cast("Iterator[DatagramRecord]", items)
 
     def _is_long(self) -> bool:
         """Return whether the user would notice the duration of a first pass over the file."""

@@ -74,7 +74,7 @@ class ReadView:
         summary = datagram_summary(record, items)
         if not self.screen.wide:
             used = sum(cells(safe(text)) for text, _ in (*line, *marks))
-            summary = fit(summary, max(12, self.screen.width - used))
+            summary = fit(safe(summary), max(12, self.screen.width - used))
         line.append((summary, ""))
         line += marks
         self.screen.row(line, cut=not self.tree)
