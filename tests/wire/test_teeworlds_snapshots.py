@@ -10,8 +10,6 @@ from netdissect.wire.teeworlds_snapshots import (
     NamedItems,
     SnapshotError,
     apply,
-    checksum,
-    checksum_of_next,
     read_delta,
     unpack_string,
 )
@@ -25,16 +23,21 @@ def packed(*numbers: int) -> bytes:
     return b"".join(TEEWORLDS.write(number) for number in numbers)
 
 
+def checksum(items: Items) -> int:
+    total = sum(map(sum, items.values())) & 0xFFFFFFFF
+    return total - 2**32 if total >= 2**31 else total
+
+
 def test_a_delta_is_applied_to_its_base() -> None:
     delta = read_delta(packed(*PICKUP), "0.7")
     assert delta.deleted == [(3, 1)]
     assert delta.updated == {(4, 2): (100, -200, 1)}
     base = {(3, 1): (1, 2, 3, 4, 5), (4, 2): (2**31 - 1, 0, 0)}
-    items = apply(base, delta)
+    items, total = apply(base, checksum(base), delta)
     assert items == {(4, 2): (-(2**31) + 99, -200, 1)}
     assert base[4, 2] == (2**31 - 1, 0, 0)
-    assert checksum(items) == 2**31 + 99 - 200 + 1
-    assert apply({}, delta) == {(4, 2): (100, -200, 1)}
+    assert total == 2**31 + 99 - 200 + 1
+    assert apply({}, 0, delta) == ({(4, 2): (100, -200, 1)}, -99)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -51,10 +54,8 @@ def test_the_checksum_follows_from_the_one_before(seed: int) -> None:
         }
         gone = [(random.randrange(3), random.randrange(8)) for _ in range(random.randrange(3))]
         delta = Delta(gone * random.randint(1, 2), updated)
-        after = apply(items, delta)
-        known = checksum_of_next(known, items, delta, after)
-        assert known == checksum(after)
-        items = after
+        items, known = apply(items, known, delta)
+        assert known == checksum(items)
     assert items
 
 
@@ -70,11 +71,27 @@ def test_an_item_that_stays_as_it_was_is_named_once() -> None:
     base = {(4, 2): (100, -200, 1), (4, 3): (5, 6, 0)}
     before = namer.of(base)
     moved = read_delta(packed(0, 1, 0, 4, 2, 1, 0, 0), "0.7")
-    items = apply(base, moved)
+    items, _ = apply(base, checksum(base), moved)
     after = namer.of(items)
     assert after == NamedItems("0.7").of(items)
     assert [one is other for one, other in zip(before, after, strict=True)] == [False, True]
     assert [item["x"] for item in after] == [101, 5]
+
+
+@pytest.mark.parametrize("family", ["0.6", "0.7"])
+def test_items_that_change_are_named_as_new_ones(family: str) -> None:
+    random = Random(family)
+    namer = NamedItems(family)
+    items: Items = {}
+    for _ in range(300):
+        for kind in range(26):
+            size = random.choice((4, 10, 15, 17, 22, 30))
+            values = items.get((kind, 1), ())
+            if len(values) != size and random.random() < 0.3:
+                values = (0,) * size
+            values = tuple(value if random.random() < 0.9 else value + 1 for value in values)
+            items[kind, 1] = values
+        assert namer.of(items) == NamedItems(family).of(items)
 
 
 def test_what_announces_a_type_may_change() -> None:

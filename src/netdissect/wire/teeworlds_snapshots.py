@@ -12,15 +12,19 @@ from struct import pack
 from typing import Any, Final
 
 from netdissect.model.lasting import Lasting
+from netdissect.model.native import i64
 from netdissect.wire.teeworlds import object_rows
 from netdissect.wire.varint import VarintError, read_teeworlds
 
-Items = dict[tuple[int, int], tuple[int, ...]]
+Ints = tuple[int, ...]
+Items = dict[tuple[int, int], Ints]
 """(type, id) -> integers of the item."""
 
 MAX_ITEMS: Final = 1024
 """Items of the largest snapshot. Source: Teeworlds `CSnapshotBuilder::MAX_ITEMS`."""
 _U32: Final = 0xFFFFFFFF
+_MODULUS: Final = 0x100000000
+_SIGN: Final = 0x80000000
 _UUID_INTS: Final = 4
 """Integers that hold a UUID."""
 _HEAD: Final = ("item_type", "item_id", "object")
@@ -128,39 +132,45 @@ def read_delta(data: bytes, family: str) -> Delta:
     return delta
 
 
-def apply(base: Items, delta: Delta) -> Items:
-    """Return the snapshot that `delta` makes of `base`; differences wrap at 32 bits."""
+def apply(base: Items, known: int, delta: Delta) -> tuple[Items, int]:
+    """Return the snapshot that `delta` makes of `base`, and its checksum: the sum of all integers
+    as a signed 32-bit number. Differences wrap at 32 bits. `known` is the checksum of `base`.
+    """
     items = dict(base)
+    total: i64 = known
     for key in delta.deleted:
-        items.pop(key, None)
-    for key, values in delta.updated.items():
+        total -= sum(items.pop(key, ()))
+    for key, steps in delta.updated.items():
+        total -= sum(items.get(key, ()))
         before = base.get(key)
         if before is None:
-            items[key] = values
-            continue
-        after: list[int] = []
-        known = len(before)
-        for place, step in enumerate(values):
-            after.append(_signed(before[place] + step if place < known else step))
-        items[key] = tuple(after)
-    return items
+            items[key] = steps
+            total += sum(steps)
+        else:
+            items[key], added = _stepped(before, steps)
+            total += added
+    return items, _signed(total)
 
 
-def checksum(items: Items) -> int:
-    """Return the sum of all integers of all items as a signed 32-bit number."""
-    return _signed(sum(map(sum, items.values())))
+def _stepped(before: Ints, steps: Ints) -> tuple[Ints, i64]:
+    """Return the integers of an item, from those before and the differences to them; their sum."""
+    after: list[int] = []
+    total: i64 = 0
+    known = len(before)
+    for place, step in enumerate(steps):
+        value: i64 = step
+        if place < known:
+            was: i64 = before[place]
+            value = _signed(was + value)
+        after.append(value)
+        total += value
+    return tuple(after), total
 
 
-def checksum_of_next(known: int, base: Items, delta: Delta, items: Items) -> int:
-    """Return `checksum(items)` from that of `base`, of which `delta` changes but a few items."""
-    for key in {*delta.deleted, *delta.updated}:
-        known += sum(items.get(key, ())) - sum(base.get(key, ()))
-    return _signed(known)
-
-
-def _signed(value: int) -> int:
+def _signed(value: i64) -> i64:
+    """Return the low 32 bits of a number as a signed number."""
     value &= _U32
-    return value - (1 << 32) if value & 0x80000000 else value
+    return value - _MODULUS if value & _SIGN else value
 
 
 class NamedItems:
@@ -172,8 +182,10 @@ class NamedItems:
 
     def __init__(self, family: str) -> None:
         self._family = family
-        self._known: dict[tuple[int, int], tuple[tuple[int, ...], dict[str, Any]]] = {}
-        """(type, id) -> integers and named values of each item of the snapshot that came last."""
+        self._known: dict[tuple[int, int], tuple[Ints, dict[str, Any], _Object | None]] = {}
+        """(type, id) -> integers, named values and names of each item of the snapshot that came
+        last.
+        """
 
     def of(self, items: Items) -> list[dict[str, Any]]:
         """Return the items of a snapshot, or of a delta."""
@@ -182,19 +194,25 @@ class NamedItems:
         before, known = self._known, {}
         found = []
         for key, values in items.items():
+            kind, number = key
+            known_as: int | bytes = kind
+            if kind >= _FIRST_EXTENDED:
+                if uuids is None:
+                    uuids = _uuids(items)
+                known_as = uuids.get(kind, b"")
+            row = objects.get(known_as)
             entry = before.get(key)
-            if entry is None or entry[0] is not values:
-                kind, number = key
-                known_as: int | bytes = kind
-                if kind >= _FIRST_EXTENDED:
-                    if uuids is None:
-                        uuids = _uuids(items)
-                    known_as = uuids.get(kind, b"")
-                entry = (values, _item(kind, number, values, objects.get(known_as)))
             # What a type stands for is in another item, which may change.
-            if key[0] < _FIRST_EXTENDED:
-                known[key] = entry
-            found.append(entry[1])
+            if entry is None or entry[2] is not row:
+                named = _item(kind, number, values, row)
+            elif entry[0] is values:
+                named = entry[1]
+            elif row is not None and row.is_plain(entry[0], values):
+                named = _changed(entry[1], entry[0], values, row.keys)
+            else:
+                named = _item(kind, number, values, row)
+            known[key] = (values, named, row)
+            found.append(named)
         self._known = known
         return found
 
@@ -224,9 +242,25 @@ class _Object:
         ]
         """(name, index of the first integer, number of integers) of each packed string."""
 
+    def is_plain(self, before: Ints, after: Ints) -> bool:
+        """Return whether two items of this type have the same names, one per integer."""
+        size = len(after)
+        return len(before) == size <= len(self.keys) - len(_HEAD) and not self.strings
+
+
+def _changed(
+    named: dict[str, Any], before: Ints, after: Ints, keys: tuple[str, ...]
+) -> dict[str, Any]:
+    """Return the values of an item by name, from those before: most of them stay."""
+    item = Lasting(named)
+    for place, value in enumerate(after):
+        if value != before[place]:
+            item[keys[place + len(_HEAD)]] = value
+    return item
+
 
 def _item(
-    kind: int, number: int, values: tuple[int, ...], known: _Object | None
+    kind: int, number: int, values: Ints, known: _Object | None
 ) -> dict[str, Any]:
     """Return the values of an item by name."""
     if kind == 0 and len(values) == _UUID_INTS:

@@ -10,7 +10,6 @@ from netdissect.wire.teeworlds_snapshots import (
     NamedItems,
     SnapshotError,
     apply,
-    checksum_of_next,
     read_delta,
 )
 
@@ -156,8 +155,7 @@ class Snapshots:
         before = ({}, 0) if base is None else self._complete.get(base)
         if before is None:
             return self._without_base(part, base, delta)
-        items = apply(before[0], delta)
-        found = checksum_of_next(before[1], before[0], delta, items)
+        items, found = apply(before[0], before[1], delta)
         if found != part.crc:
             text = f"{found}, the server says {part.crc}"
             return Snapshot(part.tick, base, items, delta, "teeworlds-snap-crc", text)
