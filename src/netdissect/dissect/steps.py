@@ -10,11 +10,29 @@ import struct
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
-from scapy.fields import BitField, ConditionalField, Field, FlagsField, MayEnd, PacketField
+from scapy.fields import (
+    BitField,
+    ConditionalField,
+    Field,
+    FlagsField,
+    MayEnd,
+    PacketField,
+    StrField,
+)
 
 from netdissect.layers.base import Check, Layer
 from netdissect.layers.expr import E
-from netdissect.layers.fields import Embedded, FieldFault, IfLeft, Items, Varint, innermost
+from netdissect.layers.fields import (
+    Embedded,
+    FieldFault,
+    IfLeft,
+    Items,
+    NulString,
+    SizedBytes,
+    Varint,
+    innermost,
+    leading,
+)
 from netdissect.layers.lsb import LsbBits, LsbPad
 from netdissect.wire.varint import VarintCodec, VarintError
 
@@ -46,6 +64,8 @@ _WORD: Final = 32
 
 _Read: TypeAlias = Callable[[bytes, int, Any], tuple[Any, int]]
 """(bytes of the layer, bit position, fields read so far) -> (value, position of the next bit)."""
+_Octets: TypeAlias = Callable[[Any, bytes], bytes]
+"""(fields read so far, bytes that are left) -> those of the field."""
 _Rule: TypeAlias = Callable[[Any], Any]
 """Fields read so far -> value of a rule."""
 
@@ -53,9 +73,9 @@ _Rule: TypeAlias = Callable[[Any], Any]
 class Step:
     """How to read and show one field of a layer."""
 
-    __slots__ = ("alignment", "cached", "clean_high", "clean_low", "codec", "condition", "display",
-                 "field", "findings", "kind", "lazy", "method", "min_bits", "name", "plain",
-                 "private", "read", "shown", "signed", "size")  # fmt: skip
+    __slots__ = ("alignment", "cached", "clean_high", "clean_low", "codec", "condition", "count",
+                 "display", "field", "findings", "kind", "lazy", "method", "min_bits", "name",
+                 "octets", "plain", "private", "read", "shown", "signed", "size")  # fmt: skip
 
     def __init__(self, field: Any) -> None:
         self.name: str = field.name
@@ -69,6 +89,12 @@ class Step:
         self.kind = _kind(inner)
         self.shown: str = getattr(inner, "shown", inner.name)
         """Name in the tree."""
+        self.octets: _Octets | None = _octets(inner) if isinstance(inner, Embedded) else None
+        """Returns the bytes of a layer."""
+        self.count: _Rule | None = None
+        """Returns the number of items of a list; None = all that are there."""
+        if isinstance(inner, Items) and inner.count is not None:
+            self.count = _rule(inner.count)
         self.min_bits = 0
         """Number of bits that must be left; with fewer, the field is absent."""
         bare = inner
@@ -165,6 +191,20 @@ def _kind(field: Any) -> int:
 # -- reading ---------------------------------------------------------------------------------------
 
 
+def _octets(field: Embedded) -> _Octets:
+    """Return the function that returns the bytes of a layer: the field's own, or one without the
+    checks of `E.__call__`.
+    """
+    if type(field).octets is not Embedded.octets or field.length is None:
+        return field.octets
+    name, length = field.name, _rule(field.length)
+
+    def octets(scope: Any, data: bytes) -> bytes:
+        return leading(name, length(scope), data)
+
+    return octets
+
+
 def _method(field: Any) -> tuple[int, int, int]:
     """Return method, size and alignment of a step."""
     getfield, converts = type(field).getfield, _converter(field) is not None
@@ -191,11 +231,9 @@ def _reader(field: Any) -> _Read:
         return _bits(field.size, _converter(field))
     if hasattr(field, "read_at"):
         return field.read_at  # type: ignore[no-any-return]
-    if getfield is Varint.getfield:
-        return _varint(field)
     if getfield is Field.getfield and isinstance(field.sz, int):
         return _number(field, _converter(field))
-    return _from_state(field)
+    return _BY_GETFIELD.get(getfield, _from_state)(field)
 
 
 def _converter(field: Any) -> Callable[[Any, Any], Any] | None:
@@ -251,6 +289,47 @@ def _varint(field: Any) -> _Read:
     return read
 
 
+def _sized(field: Any) -> _Read:
+    """Return a function that reads bytes of a stated length."""
+    name, length, from_state = field.name, _rule(field.length), _from_state(field)
+
+    def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
+        if position & 7:
+            return from_state(data, position, scope)
+        octets = leading(name, length(scope), data[position >> 3 :])
+        return octets, position + 8 * len(octets)
+
+    return read
+
+
+def _text(field: Any) -> _Read:
+    """Return a function that reads text up to its terminator."""
+    mark: bytes = field.mark
+    from_state = _from_state(field)
+
+    def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
+        end = data.find(mark, position >> 3)
+        if end < 0 or position & 7:
+            return from_state(data, position, scope)
+        return data[position >> 3 : end], 8 * (end + len(mark))
+
+    return read
+
+
+def _tail(field: Any) -> _Read:
+    """Return a function that reads all bytes that are left."""
+    from_state = _from_state(field)
+    if field.remain or type(field).m2i is not StrField.m2i:
+        return from_state
+
+    def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
+        if position & 7:
+            return from_state(data, position, scope)
+        return data[position >> 3 :], 8 * len(data)
+
+    return read
+
+
 def _from_state(field: Any) -> _Read:
     """Return a function that calls the field's own `getfield` with a Scapy state."""
     getfield = field.getfield
@@ -265,6 +344,14 @@ def _from_state(field: Any) -> _Read:
 
     return read
 
+
+_BY_GETFIELD: Final[dict[Any, Callable[[Any], _Read]]] = {
+    Varint.getfield: _varint,
+    SizedBytes.getfield: _sized,
+    NulString.getfield: _text,
+    StrField.getfield: _tail,
+}
+"""`getfield` of a class -> what returns the function that reads its fields."""
 
 # -- showing ---------------------------------------------------------------------------------------
 

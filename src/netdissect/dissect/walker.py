@@ -207,9 +207,9 @@ class Walker:
         if step.kind > PADDING:
             rest, offset = data[position >> 3 :], base + position
             if step.kind == ITEMS:
-                used = self._items(step.field, rest, node, scope, offset, depth)
+                used = self._items(step, rest, node, scope, offset, depth)
             elif step.kind == EMBEDDED:
-                used = self._embedded(step.field, rest, node, scope, offset, depth)
+                used = self._embedded(step, rest, node, scope, offset, depth)
             else:
                 used = self._packet(step.field, rest, node, scope, offset, depth)
             return position + 8 * used
@@ -267,10 +267,11 @@ class Walker:
         return used
 
     def _embedded(
-        self, field: Embedded, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
+        self, step: Step, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
     ) -> int:
         """Read the layer in the bytes of a field; return their number."""
-        octets = field.octets(scope, data)
+        field: Embedded = step.field
+        octets = data if step.octets is None else step.octets(scope, data)
         if depth >= DEPTH_LIMIT:
             self.note("depth-limit", f"{field.name} is nested too deeply", base, 8 * len(octets))
             return len(octets)
@@ -295,15 +296,17 @@ class Walker:
             self.note("nonzero-padding", f"padding bits hold {value:#x}, not zero", offset, length)
 
     def _items(
-        self, field: Items, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
+        self, step: Step, data: bytes, node: FieldNode, scope: Scope, base: int, depth: int
     ) -> int:
         """Read the items of a list; return the number of bytes. A short list is only reported."""
+        field: Items = step.field
+        choose = field.choose
         holder = FieldNode(field.name, None, base, 0, buffer=self._buffer, is_list=True)
         node.children.append(holder)
         values: list[Scope] = []
         scope[field.name] = values
         data = data[: max(0, len(data) - field.reserve)]
-        count = None if field.count is None else int(field.count(scope))
+        count = None if step.count is None else int(step.count(scope))
         position = 0
         while position < len(data) if count is None else len(values) < count:
             if depth >= DEPTH_LIMIT or position >= len(data):
@@ -316,7 +319,7 @@ class Walker:
             left = data[position:]
             cut = bool(field.rest) and field.unfinished(left)
             child, inner, used = self.walk(
-                field.layer(scope, left),
+                field.item if choose is None else choose(scope, left),
                 left,
                 base=base + 8 * position,
                 outer=scope,

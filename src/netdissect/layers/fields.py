@@ -290,7 +290,7 @@ class Tail(Hex, StrField):  # type: ignore[misc]
         """Kind of private content for `anonymise`: a constant of `model.dissection`, or ""."""
 
 
-def _leading(name: str, size: int, data: bytes) -> bytes:
+def leading(name: str, size: int, data: bytes) -> bytes:
     """Return the first `size` bytes; raise FieldFault `length-beyond-end` if there are fewer."""
     if 0 <= size <= len(data):
         return data[:size]
@@ -324,7 +324,7 @@ class SizedBytes(Hex, StrField):  # type: ignore[misc]
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, bytes]:
         """Read the stated number of bytes."""
-        octets = _leading(self.name, self.length(pkt), s)
+        octets = leading(self.name, self.length(pkt), s)
         return s[len(octets) :], octets
 
 
@@ -406,7 +406,7 @@ class Embedded(PacketField):  # type: ignore[misc]
 
     def octets(self, pkt: Any, s: bytes) -> bytes:
         """Return the bytes of the inner layer; raise FieldFault `length-beyond-end` if too few."""
-        return s if self.length is None else _leading(self.name, self.length(pkt), s)
+        return s if self.length is None else leading(self.name, self.length(pkt), s)
 
     def getfield(self, pkt: Any, s: bytes) -> tuple[bytes, Any]:
         """Dissect the inner layer."""
