@@ -275,6 +275,18 @@ def test_a_lost_first_message_of_an_epoch_is_missed_by_its_second() -> None:
     assert restarts(run(steps)) == [4]
 
 
+@pytest.mark.parametrize(("number", "begun"), [(142, [4]), (5, [])])
+def test_the_rest_of_an_answer_to_the_connect_before_begins_no_epoch(
+    number: int, begun: list[int]
+) -> None:
+    """Most of the first burst is lost; a low number may have overtaken the first one."""
+    steps = [
+        (0, late(0x81, 0, flag=1)), (0, late(0x81, 1, flag=1)), (1, late(0x0C, number, ACK)),
+        (1, late(0x0C, number + 1, ACK)), (1, late(1, 0, ACK, ms=9)), (1, late(0x0E, 1, ACK, ms=9)),
+    ]  # fmt: skip
+    assert restarts(run(steps)) == begun
+
+
 def test_first_messages_out_of_order_begin_no_epoch() -> None:
     steps = [
         (0, late(0x81, 0, flag=1)), (1, late(0x0E, 1, ACK)), (1, late(1, 0, ACK)),

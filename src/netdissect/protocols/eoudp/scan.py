@@ -39,6 +39,8 @@ _NEGATIVE: Final = (1 << 64) - FAR_ID
 """Smallest id of a signed 32-bit counter that has overflowed, extended to 64 bits."""
 _NEAR: Final = 1 << 16
 """Distance from the last wide id within which an id continues from it."""
+_AT_START: Final = 16
+"""The first message of an epoch may be late, and come after as many others."""
 _STRAY: Final = -1
 """Stands for an id that continues from no other, for instance because a byte is damaged."""
 _MIN_FOREIGN: Final = 8
@@ -213,7 +215,7 @@ def _epoch(
     # message.
     key = payload[:1] + payload[row.stamp_end :] if row.document else payload
     server = direction == 1
-    restart = False
+    restart = earlier = False
     if opener is None:
         if payload[0] not in (eoudp.CONNECT, eoudp.CONNECT_REJECT):
             events.append((Ev.STATE, "alive", None))
@@ -222,6 +224,8 @@ def _epoch(
         if extra.undecided[direction] and may_differ and not decided(payload)[1]:
             events.append((Ev.NOTE, "eoudp-ambiguous-dialect", f"read as {row.name}"))
         opener = key if first else _NOT_CAPTURED
+        # What is left of the answer to a CONNECT before the last one.
+        earlier = number > row.first_id + _AT_START
     elif first and key != opener:
         begins = extra.pending if server else payload[0] == eoudp.CONNECT
         restart = begins or opener != _NOT_CAPTURED
@@ -235,7 +239,7 @@ def _epoch(
     if restart:
         events.append((Ev.RESTART, SPACE))
     openers = _replaced(extra.openers, direction, opener)
-    pending = extra.pending and not server
+    pending = extra.pending and (earlier or not server)
     return Hints(hints.dialects, extra._replace(openers=openers, pending=pending))
 
 
