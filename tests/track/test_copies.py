@@ -294,3 +294,16 @@ def test_at_the_end_a_copy_may_be_the_networks_as_well() -> None:
     made.add(60 * MS, turned.append, 0, copied=False)
     made.judge_pending()
     assert turned == [None, False]
+
+
+def test_many_copies_without_a_number_show_no_network_if_their_sender_repeats() -> None:
+    """It has restarted its numbers, and the first ones are not in the capture."""
+    for count, verdict in ((ENOUGH, None), (1, True)):
+        turned: list[bool | None] = []
+        made = repeater()
+        made.judge(0, 10, 0)
+        for _ in range(count):
+            made.add(16 * MS, turned.append, 0, copied=False)
+        made.judge(0, 11, LATER_NS)
+        made.judge(0, 12, 2 * LATER_NS)
+        assert turned == [verdict] * count

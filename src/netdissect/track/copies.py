@@ -325,10 +325,11 @@ class CountedCopies:
         known = by_network in (0, len(copies)) and not doubtful
         self.network_copies = self.network_copies or (by_network > 0 and not doubtful)
         new = self._judged < ENOUGH
+        repeats = not new and 2 * self._followed >= self._judged
         # If the sender repeats and its numbers change places, a network copy cannot be certain.
-        mixed = (
-            not new and 2 * self._followed >= self._judged and self._reorder_ns > BACK_TO_BACK_NS
-        )
+        mixed = repeats and self._reorder_ns > BACK_TO_BACK_NS
+        # If it repeats, many copies none of which has a number show that it has started anew.
+        anew = repeats and len(copies) >= ENOUGH and by_network == len(copies)
         while 0 < by_network < len(copies):
             last, following = copies[by_network - 1], copies[by_network]
             if self._odds(last.gap_ns) > SURELY * self._odds(following.gap_ns):
@@ -347,7 +348,7 @@ class CountedCopies:
                 self._suspended.append(copy)
             elif is_copy:
                 late = gap_ns >= SELDOM_NS and not self._repeats_nothing()
-                copy.decide(None if mixed or late or doubtful else True)
+                copy.decide(None if mixed or late or doubtful or anew else True)
             else:
                 copy.decide(self.sender_verdict(gap_ns))
 
