@@ -564,6 +564,24 @@ def test_fragments_of_one_message_share_its_number_in_2010_alone(step: int, dial
             assert len(units) == (2 if told == "knet-2.x" else 0)
 
 
+def test_fragments_alone_are_known() -> None:
+    """A side of 2010 that sends fragments, which have no numbers that could go on."""
+
+    def rows(step: int) -> list[tuple[int, int, bytes]]:
+        found = []
+        for n in range(20):
+            parts = [
+                (9 | 0x5000).to_bytes(2, "little") + bytes([0, 5 + n * step, 1 + place]) + bytes(9)
+                for place in (2 * n, 2 * n + step)
+            ]
+            found.append((0, n * 20_000_000, built(300 + n, reliable=0) + b"".join(parts)))
+        return found
+
+    (report,) = fed(rows(1))
+    assert (report.protocol, report.dialects[0]) == ("knet", "knet-2010")
+    assert not fed(rows(0))  # the same fragment twice
+
+
 def test_a_dialect_that_nothing_proves_is_no_release() -> None:
     """In mid-stream, a side without a control message may speak either dialect."""
     rows = []

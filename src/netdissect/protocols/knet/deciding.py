@@ -93,17 +93,17 @@ def _heard(direction: int, hints: Hints) -> Hints:
 
 
 def by_fragments(messages: list[tuple[Any, ...]]) -> str | None:
-    """Return the dialect that the fragments in a datagram tell; None if they tell nothing.
+    """Return the dialect that two fragments of one message in a datagram tell; None without them.
 
-    In 2010 those of one message share its number, later each has its own.
+    In 2010 they share its number, later each has its own.
     """
-    numbers: dict[int, int] = {}
-    for start, fragment, _, is_reliable, _, delta, _, transfer, *_ in messages:
+    before: dict[int, tuple[int, int]] = {}
+    for start, fragment, _, is_reliable, _, delta, _, transfer, index, *_ in messages:
         if not is_reliable or not (start or fragment):
             continue
-        if transfer in numbers:
-            return LEGACY if numbers[transfer] == delta else CURRENT
-        numbers[transfer] = delta
+        number, place = before.setdefault(transfer, (delta, index or 0))
+        if place != (index or 0):
+            return LEGACY if number == delta else CURRENT
     return None
 
 

@@ -61,7 +61,9 @@ _MAX_PING_STEP: Final = 8
 _MIN_ATTEMPTS: Final = 3
 """Consecutive datagrams that prove an unanswered client."""
 _MIN_CONTINUED: Final = 8
-"""Datagrams whose reliable messages continue those of the one before, as proof of one side."""
+"""Datagrams whose reliable messages continue those of the one before, or that hold several
+fragments of one message, as proof of one side.
+"""
 _MIN_CLOSE: Final = 48
 """Reliable datagrams with different numbers that lie close together, as proof."""
 _MAX_WIDTH: Final = 1024
@@ -505,6 +507,9 @@ def _numbered(found: _Both, size: int) -> tuple[int, str]:
         return NUMBERED, f"{many} different numbers of reliable messages that lie close together"
     if not _rising(found.datagrams):
         return 0, ""
+    split = sum(one.told is not None for one in found.datagrams)
+    if split >= _MIN_CONTINUED:
+        return NUMBERED, f"{split} datagrams with several fragments of one message"
     recent: tuple[list[_Datagram], list[_Datagram]] = [], []
     goes_on: dict[tuple[int, int | None], bool] = {}
     for one in filter(lambda each: each.reliable, found.datagrams):
