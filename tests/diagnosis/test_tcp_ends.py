@@ -66,10 +66,11 @@ class Talk:
         for ms in times:
             self.send(side, ms, payload=LINE, back=len(LINE))
 
-    def report(self, folder: Path) -> ConnectionReport:
+    def report(self, folder: Path, *, without: int = 0) -> ConnectionReport:
+        """Return what a capture shows that begins after so many segments."""
         records = [
             (ms // 1000, ms % 1000 * 1000, link_frame("ethernet", packet)[1], len(packet) + 14)
-            for ms, packet in self.packets
+            for ms, packet in self.packets[without:]
         ]
         path = folder / "talk.pcap"
         path.write_bytes(pcap_file(records))
@@ -110,6 +111,36 @@ def test_an_end_that_follows_another_is_not_of_both(
     report = talk.report(tmp_path)
     assert report.close is not None
     assert (report.close["by"], report.close["frame"]) == ("client", 16)
+
+
+@pytest.mark.parametrize("end", [FIN | ACK, RST | ACK])
+def test_a_side_may_have_ended_before_the_capture(end: int, tmp_path: Path) -> None:
+    """The client has; then the server sends some more and ends. Nothing shows the client's FIN."""
+    talk = Talk().open()
+    talk.send(0, 500, FIN | ACK)
+    talk.hears(1)
+    before = len(talk.packets)
+    for ms in range(1000, 1800, 100):
+        talk.say(1, ms)
+    talk.send(1, 2000, end)
+    if end & FIN:
+        talk.hears(0)
+        talk.send(0, 2000)
+    ending = talk.report(tmp_path, without=before).diagnosis.ending
+    assert (ending.by, ending.confidence) == ("server", "likely")
+
+
+@pytest.mark.parametrize("end", [FIN | ACK, RST | ACK])
+def test_the_byte_before_a_keep_alive_is_no_fin(end: int, tmp_path: Path) -> None:
+    talk = Talk().open()
+    before = len(talk.packets)
+    talk.send(1, 3000, back=1)
+    talk.send(0, 3000)
+    for ms in range(4000, 4800, 100):
+        talk.say(0, ms)
+    talk.send(0, 5000, end)
+    ending = talk.report(tmp_path, without=before).diagnosis.ending
+    assert ending.by in ("client", None)
 
 
 def test_a_connection_was_closed_when_it_was_closed(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from netdissect.track.context import Heard
 from netdissect.track.lane import Lane, slowest_ms
 from netdissect.track.silence import ANSWER_NS
 from netdissect.track.space import Space
+from netdissect.track.streamprobes import evidence
 from netdissect.track.tcp import StreamHalf
 from netdissect.track.timeouts import verdict
 
@@ -50,7 +51,7 @@ def conclude_placement(connection: Connection) -> Placement:
         connection.judge()
     stream = connection.stream
     if stream is not None:
-        connection.vantage.update(stream.evidence(0), stream.evidence(1))
+        connection.vantage.update(*evidence(stream.halves))
     for lane in connection.lanes:
         for space in lane.space_list:
             # Only now are all copies known, and the second pass can judge each by their common
@@ -286,7 +287,7 @@ def _stream(connection: Connection, end_ns: int, patience_ns: int) -> list[Space
     stream = connection.stream
     if stream is None:
         return []
-    connection.vantage.update(stream.evidence(0), stream.evidence(1))
+    connection.vantage.update(*evidence(stream.halves))
     closed = stream.closed()
     if closed and connection.machine.word != "timed_out":
         connection.machine.close = closed
@@ -360,10 +361,9 @@ def _end_hint(connection: Connection) -> EndHint | None:
     if machine.answered and machine.close is not None and connection.lifetime.over_ns:
         side = 1 - SIDES.index(str(machine.close["by"]))
         signs.append(EndHint("answered", side, connection.last_frame, connection.lifetime.over_ns))
-    stream = connection.stream
-    if stream is not None and stream.first_fin is not None and stream.fin_unseen:
-        side, frame, time_ns = stream.first_fin
-        signs.append(EndHint("answered", 1 - side, frame, time_ns))
+    over_tcp = None if connection.stream is None else connection.stream.sign()
+    if over_tcp is not None:
+        signs.append(over_tcp)
     if signs:
         return min(signs, key=lambda sign: sign.time_ns)
     sign = connection.end_hint

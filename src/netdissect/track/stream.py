@@ -8,20 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from netdissect.model.native import ABSENT
 from netdissect.model.packets import ACK, FIN, HALF_SEQ_SPAN, RST, SEQ_SPAN, SIDES, SYN
-from netdissect.model.reports import Copy, SpaceReport, UnitRecord
+from netdissect.model.reports import Copy, EndHint, SpaceReport, UnitRecord
 from netdissect.model.segments import StreamPiece, TcpSegment
 from netdissect.track.ackstats import PAUSE_NS, SETTLED_NS
 from netdissect.track.findings import Findings
 from netdissect.track.outcomes import record_acked, record_dropped
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.retired import Listener
-from netdissect.track.streamprobes import CROSSING_NS, KeepAlives
+from netdissect.track.streamprobes import CROSSING_NS, KeepAlives, answered_syn
 from netdissect.track.streamunits import Messages, PendingMessage, sent_before
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
 from netdissect.track.totalling import summed
-from netdissect.track.vantage import Evidence
 
 REFUSAL_NS: Final = 150_000_000
 """A server that closes within this time after the handshake, in ns, without sending anything, has
@@ -203,7 +201,7 @@ class StreamTrack(Listener):
         if half.acked == before:
             return
         # One byte more than was captured: a FIN takes a sequence number, too.
-        if half.acked == half.highest + 1 and not self.ended:
+        if half.acked == half.highest + 1 and not self.ended and self._begins(half):
             own = self.halves[direction]
             # If nothing of this side is missing up to here, it had not sent its own FIN yet.
             open_yet = own.unseen_before(segment.seq + segment.payload_length) == 0
@@ -229,7 +227,7 @@ class StreamTrack(Listener):
             self._step("syn", None, direction, frame, time_ns)
         elif segment.flags & SYN:
             if self.syn_to_synack_ms is None and self._syns:
-                self.syn_to_synack_ms = (time_ns - self._answered(segment)) / 1e6
+                self.syn_to_synack_ms = (time_ns - answered_syn(self._syns, segment)) / 1e6
             self._syn_ack_ns = time_ns
             self._step("syn_ack", None, direction, frame, time_ns)
         elif self._syn_ack_ns is not None and segment.flags & ACK and direction == 0:
@@ -238,21 +236,13 @@ class StreamTrack(Listener):
             self.synack_to_ack_ms = (time_ns - self._syn_ack_ns) / 1e6
             self._step("established", None, direction, frame, time_ns)
 
-    def _answered(self, segment: TcpSegment) -> int:
-        """Return when the SYN was sent whose time stamp a SYN-ACK echoes."""
-        stamps = segment.timestamps
-        for time_ns, stamp in self._syns:
-            if stamps is not None and stamp == stamps[1]:
-                return time_ns
-        return self._syns[-1][0]
-
     def _end(self, direction: int, frame: int, time_ns: int, segment: TcpSegment) -> None:
         """Process a FIN or RST."""
         flags = segment.flags
         own, ended = self.halves[direction], self.ended
         self._crossed = self._crossed or (ended and self._crosses(direction, time_ns, segment))
         self._ended_ns = self._ended_ns if ended else time_ns
-        if not ended and flags & RST and own.unseen_before(segment.seq) == 1:
+        if not ended and flags & RST and own.unseen_before(segment.seq) == 1 and self._begins(own):
             self._fin_unseen(direction, frame, time_ns)
         elif not ended and flags & ACK:
             self._ending = (direction, segment.ack)
@@ -303,9 +293,16 @@ class StreamTrack(Listener):
         """
         half = self.halves[side]
         unseen = half.acked - half.highest
-        if unseen == 1:
+        known = self._begins(half)
+        if unseen == 1 and known:
             self._fin_unseen(side, frame, time_ns)
-        self._closer_unknown = unseen > 1 or half.base is None
+        self._closer_unknown = unseen > known or half.base is None
+
+    def _begins(self, half: StreamHalf) -> bool:
+        """Return whether it is known where the bytes of a side begin: if only its kernel was
+        captured, this may be one byte later, because its first segment may be a keep-alive.
+        """
+        return half.highest > 0 or not self.mid_stream
 
     def _fin_unseen(self, side: int, frame: int, time_ns: int) -> None:
         """Assume a FIN of a side that was not captured, at the acknowledgement that shows it, or
@@ -359,20 +356,20 @@ class StreamTrack(Listener):
             return {"by": by, "reason": "RST", "frame": self._reset_frame}
         return {}
 
+    def sign(self) -> EndHint | None:
+        """Return the sign that the connection had ended before the first captured FIN or RST."""
+        side, frame, time_ns = self.first_fin or (self.reset_by, self._reset_frame, self._ended_ns)
+        if side is None:
+            return None
+        if self.first_fin is not None and self.fin_unseen:
+            return EndHint("answered", 1 - side, frame, time_ns)
+        # If only the other kernel was captured, its program may have ended before the capture.
+        quiet = not self._begins(self.halves[1 - side]) and not self.fins[1 - side]
+        return EndHint("answered", side, frame, time_ns) if quiet else None
+
     def _ender(self, side: int) -> str | None:
         by = None if self._closer_unknown else SIDES[side]
         return "both" if self._crossed else by
-
-    def evidence(self, side: int) -> Evidence:
-        """Return the evidence about a side: how it acknowledges, and how many of its segments were
-        late.
-        """
-        half = self.halves[1 - side]
-        late = self.halves[side].counts["hole_filling"]
-        if not half.rtt.samples:
-            return Evidence(ABSENT, 0, late)
-        slow_ns = int(half.rtt.slow_ms() * 1e6)
-        return Evidence(half.quickest_ns, half.rtt.samples, late, slow_ns=slow_ns)
 
     # -- bytes and messages -----------------------------------------------------------------------
 

@@ -1,12 +1,14 @@
-"""Keep-alives of a TCP connection, which only its kernels know, and ends that cross."""
+"""What the kernels of a TCP connection show: keep-alives, SYNs, how quickly they acknowledge."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from netdissect.model.native import ABSENT
 from netdissect.model.packets import FIN, RST, SYN
 from netdissect.model.segments import TcpSegment
 from netdissect.track.tcp import StreamHalf
+from netdissect.track.vantage import Evidence
 
 CROSSING_NS: Final = 200_000_000
 """Ends of both sides cross if they are no further apart than this, in ns, and the way there and
@@ -41,3 +43,27 @@ class KeepAlives:
             sent.append(time_ns)
         elif self.times[1 - side] and not segment.flags & RST:
             self.times[1 - side] = []
+
+
+def answered_syn(syns: list[tuple[int, int | None]], segment: TcpSegment) -> int:
+    """Return the time of the SYN, of (time, time stamp), whose time stamp a SYN-ACK echoes."""
+    stamps = segment.timestamps
+    for time_ns, stamp in syns:
+        if stamps is not None and stamp == stamps[1]:
+            return time_ns
+    return syns[-1][0]
+
+
+def evidence(halves: list[StreamHalf]) -> tuple[Evidence, Evidence]:
+    """Return the evidence about (client, server): how each acknowledges, and how many of its
+    segments were late.
+    """
+    return _evidence(halves[1], halves[0]), _evidence(halves[0], halves[1])
+
+
+def _evidence(asked: StreamHalf, own: StreamHalf) -> Evidence:
+    late = own.counts["hole_filling"]
+    if not asked.rtt.samples:
+        return Evidence(ABSENT, 0, late)
+    slow_ns = int(asked.rtt.slow_ms() * 1e6)
+    return Evidence(asked.quickest_ns, asked.rtt.samples, late, slow_ns=slow_ns)
