@@ -7,6 +7,7 @@ from scapy.fields import ByteEnumField, ByteField, FlagsField, PacketField, Shor
 
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.packet_scope import PacketScope
+from netdissect.dissect.scope import OUTER
 from netdissect.dissect.walker import Walker, node_fields
 from netdissect.layers.base import Check, Gen, Layer
 from netdissect.layers.expr import E
@@ -174,7 +175,8 @@ def test_one_concluded_value_is_made_alone() -> None:
 def test_scopes_look_outwards() -> None:
     outer = PacketScope()
     outer["a"] = 1
-    inner = PacketScope(outer)
+    inner = PacketScope()
+    inner[OUTER] = outer
     inner["b"] = 2
     assert (inner["a"], inner.b, inner.getfieldval("a"), "a" in inner) == (1, 2, 1, True)
     with pytest.raises(AttributeError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from netdissect.dissect.scope import Scope
+from netdissect.dissect.scope import OUTER, Scope
 
 
 class PacketScope(Scope):
@@ -13,7 +13,8 @@ class PacketScope(Scope):
     __slots__ = ()
 
     def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or (self.outer is not None and name in self.outer)
+        outer = self.get(OUTER)
+        return super().__contains__(name) or (outer is not None and name in outer)
 
     def getfieldval(self, name: str) -> Any:
         """Return a field's value, as a Scapy packet does."""

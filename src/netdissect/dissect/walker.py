@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from netdissect.dissect.catalogue import Catalogue
 from netdissect.dissect.packet_scope import PacketScope
-from netdissect.dissect.scope import Scope
+from netdissect.dissect.scope import LAYER, OUTER, Scope
 from netdissect.dissect.steps import (
     CACHED,
     EMBEDDED,
@@ -108,7 +108,10 @@ class Walker:
         plan = plan_for(layer)
         node = FieldNode(name or plan.title, None, base, 0, buffer=self._buffer)
         # Rules and fields of a plug-in may use it like a packet.
-        scope = Scope(outer, layer) if plan.ours else PacketScope(outer, layer)
+        scope = Scope() if plan.ours else PacketScope()
+        scope[LAYER] = layer
+        if outer is not None:
+            scope[OUTER] = outer
         if depth:
             self._nested.append(scope)
         total = 8 * len(data)
@@ -158,7 +161,7 @@ class Walker:
     def free(self) -> None:
         """Break the reference cycles between the scopes of nested and enclosing layers."""
         for scope in self._nested:
-            scope.outer = None
+            scope.pop(OUTER, None)
         self._nested.clear()
 
     def trailing(self, node: FieldNode, data: bytes, used: int) -> None:

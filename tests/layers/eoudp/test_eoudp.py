@@ -167,7 +167,8 @@ def agree_on(layer: type[Any], data: bytes) -> bool:
 def agree_on_items(layer: type[Any], data: bytes, values: Any) -> bool:
     walker = Walker(Catalogue(eoudp.CODES))
     _, scope, _ = walker.walk(layer, data)
-    items = [list(item.values()) for item in scope[LISTS[layer]]]
+    names = [field.name for field in EoudpPair.fields_desc]
+    items = [[item[name] for name in names] for item in scope[LISTS[layer]]]
     if values is None:
         assert any(note.code in STOPS for note in walker.annotations)
         return False

@@ -255,7 +255,8 @@ class ArrayOf(Field):  # type: ignore[misc]
             reader_of: returns that function for a field.
 
         """
-        read_item, count_of = reader_of(self.item), self.count
+        read_item = reader_of(self.item)
+        count_of = self.count.rule if isinstance(self.count, E) else self.count
 
         def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
             values: list[Any] = []

@@ -138,7 +138,7 @@ def _fields(form: Form) -> list[Any]:
 
 
 def _gens(form: Form) -> tuple[Gen, ...]:
-    number = E(f"sequence_high << {form.size_bits + 2} | sequence_low")
+    number = E(f"sequence_high << {form.size_bits + 2} | sequence_low").rule
     return (
         Gen("size", E(f"size_high << {form.size_bits} | size_low")),
         Gen("sequence", lambda seen: number(seen) if seen["vital"] else None, keeps_none=True),
