@@ -168,7 +168,7 @@ def agree_on_items(layer: type[Any], data: bytes, values: Any) -> bool:
     walker = Walker(Catalogue(eoudp.CODES))
     _, scope, _ = walker.walk(layer, data)
     names = [field.name for field in EoudpPair.fields_desc]
-    items = [[item[name] for name in names] for item in scope[LISTS[layer]]]
+    items = [[item[name] for name in names if name in item] for item in scope[LISTS[layer]]]
     if values is None:
         assert any(note.code in STOPS for note in walker.annotations)
         return False
