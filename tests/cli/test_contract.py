@@ -751,6 +751,13 @@ def test_ladder_writes_the_same_rows_as_text_svg_and_mermaid(tmp_path: Path) -> 
     assert invoke(*words).stdout == invoke(*words, "--width", "100").stdout
 
 
+def test_a_ladder_draws_the_end_of_a_connection() -> None:
+    """It is a FIN, and no message."""
+    words = ["ladder", str(ROOT / "captures" / "netplay" / "bin1_server_stop.pcap"), "1"]
+    assert "half closed by server" in invoke(*words).stdout
+    assert "half closed by server" not in invoke(*words, "--count", "1").stdout
+
+
 def test_a_ladder_draws_half_an_arrow_where_the_receiver_has_said_that_nothing_came() -> None:
     """The capture is next to the client: of its own datagrams it tells which were lost; those of
     the server that are in it have come.

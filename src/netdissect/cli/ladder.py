@@ -113,7 +113,7 @@ def _drawing(session: Session, request: Request, screen: Screen) -> _Drawing | N
     whole = found.match.filter is None and request.limit is None and not arrows.missing
     drawn = ladder.with_remarks(
         arrows.rows,
-        found.events_between(*span),
+        found.events_between(*span, whole=whole),
         found.lost(arrows.last),
         found.segments(*span, whole=whole),
     )
@@ -247,11 +247,15 @@ class _Found:
         if unit.extra.get("reported") == "lost":
             self._reported_lost += [(unit.direction, copy.frame) for copy in unit.copies]
 
-    def events_between(self, first_ns: int, last_ns: int) -> list[ConnectionEvent]:
-        """Return the events in a span, and all timeouts."""
+    def events_between(
+        self, first_ns: int, last_ns: int, *, whole: bool
+    ) -> list[ConnectionEvent]:
+        """Return the events in a span, and all timeouts; all events if `whole`: a FIN or RST, which
+        ends the connection, carries no message.
+        """
         return [
             one for one in self.events
-            if one.event == "timeout" or first_ns <= one.time_ns <= last_ns
+            if whole or one.event == "timeout" or first_ns <= one.time_ns <= last_ns
         ]  # fmt: skip
 
     def lost(self, last: DatagramRecord) -> frozenset[int]:
