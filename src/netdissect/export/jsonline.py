@@ -99,7 +99,7 @@ def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR091
             return
         begun, first = len(out), True
         for key, item in value.items():
-            known = _KEYS.get(key) if isinstance(key, str) else None
+            known = _KEYS.get(key)
             if known is None:
                 known = _key(key)
             out.append(known[0] if first else known[1])
@@ -113,6 +113,8 @@ def _write(out: list[str], value: Any, deep: int) -> None:  # noqa: C901, PLR091
         out.append("{}" if first else "}")
         if lasting is not None:
             lasting.json = "".join(out[begun:])
+            del out[begun:]  # fewer parts to join once more
+            out.append(lasting.json)
     elif isinstance(value, (list, tuple)):
         before = "["
         for item in value:
