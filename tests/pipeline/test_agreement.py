@@ -243,8 +243,9 @@ def told(report: ConnectionReport, places: list[int]) -> dict[str, Any]:
     """Return what is said of a connection but for how it ended."""
     facts = {one.name: getattr(report, one.name) for one in fields(report) if one.name not in END}
     facts["first_frame"], facts["last_frame"] = places[report.first_frame], places[report.last_frame]
-    if report.end_hint is not None:
-        facts["end_hint"] = replace(report.end_hint, frame=places[report.end_hint.frame])
+    for name in ("end_hint", "gone"):
+        if facts[name] is not None:
+            facts[name] = replace(facts[name], frame=places[facts[name].frame])
     if report.state in ENDED:
         facts["state"] = report.state_name, (report.close or {}).get("by")
     for space in report.spaces:
