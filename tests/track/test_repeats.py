@@ -521,6 +521,22 @@ def test_a_copy_of_a_lone_twin(rows: list[tuple[int, int]], undecided: int) -> N
     assert made.repeats.undecided == 0
 
 
+@pytest.mark.parametrize(
+    ("apart", "undecided"), [(0, 0), (2, 0), (3, 1)], ids=["together", "mostly", "scattered"]
+)
+def test_twins_that_the_network_keeps_together(apart: int, undecided: int) -> None:
+    """Then a second copy behind later numbers is the network's; `apart` of 16 come 5 ms apart."""
+    made, _ = space(burst=2, resend=replace(RESEND, guard_ms=60_000.0))
+    for number in range(1, 17):
+        start_ns = 20 * MS * number
+        gap_ns = 5 * MS if number <= apart else MS // 10
+        made.unit(number, None, b"x", "Thing", 2 * number, start_ns)
+        made.unit(number, None, b"x", "Thing", 2 * number + 1, start_ns + gap_ns)
+    for number, at in [(17, 400), (18, 401), (18, 401), (17, 403)]:
+        send(made, number, at)
+    assert (made.repeats.duplicates, made.repeats.undecided) == (1 - undecided, undecided)
+
+
 def test_the_same_number_with_other_content_is_reported() -> None:
     made, anomalies = space(remarks={"number-reused": "known defect"})
     send(made, 1, 0, b"one")

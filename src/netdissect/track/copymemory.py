@@ -45,6 +45,10 @@ OFTEN: Final = 3
 """A network that copies datagrams does so again and again. Fewer copies than this in one direction
 that came too soon may be retransmissions just behind datagrams that it held back.
 """
+CLOSE_TWIN_NS: Final = 200_000
+"""If four in five twins come within this time, in ns, the network keeps them together."""
+LEAST_TWINS: Final = 16
+"""Twins that must have come before that is known."""
 
 
 NEVER: Final = 1 << 62
@@ -152,8 +156,9 @@ class CopyMemory:
     """The memory of further copies in one space."""
 
     __slots__ = (
-        "_burst_copies", "_burst_newest_ns", "_burst_silence_ns", "_repeat_frame", "_repeat_seqs",
-        "after_ack", "burst_start", "delays", "doubtful", "schedule", "unlisted",
+        "_burst_copies", "_burst_newest_ns", "_burst_silence_ns", "_close_twins", "_repeat_frame",
+        "_repeat_seqs", "_twins", "after_ack", "burst_start", "delays", "doubtful", "schedule",
+        "unlisted",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -180,6 +185,19 @@ class CopyMemory:
         """Length of `doubtful` when the burst began."""
         self._burst_silence_ns: i64 = 0
         """How long the direction was silent before the burst."""
+        self._twins = self._close_twins = 0
+        """Second copies of a sender that sends everything twice, and those within `CLOSE_TWIN_NS`.
+        """
+
+    def note_twin(self, gap_ns: int) -> None:
+        """Note a second copy of a sender that sends everything twice."""
+        self._twins += 1
+        self._close_twins += gap_ns <= CLOSE_TWIN_NS
+
+    def twins_part(self, gap_ns: int) -> bool:
+        """Return whether the network may have parted twins by so much."""
+        together = self._twins >= LEAST_TWINS and 5 * self._close_twins >= 4 * self._twins
+        return gap_ns <= CLOSE_TWIN_NS or not together
 
     def stalled_for(self, timer_ns: int) -> bool:
         """Return whether the silence before the burst was as long as the sender's timer."""

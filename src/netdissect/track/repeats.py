@@ -33,7 +33,7 @@ from netdissect.track.arrivals import (
     earliest_later,
     newest_arrivals,
     overtaken,
-)  # fmt: skip
+)
 from netdissect.track.context import (
     AFTER_TIMER,
     BELOW_GUARD,
@@ -229,14 +229,15 @@ class Repeats:
         short_ns = self._compare(seq, gap_ns, time_ns)
         requests, again = self._requests, self._gap_class != WITHIN_GUARD
         asked = requests is not None and requests.permit(seq, time_ns - gap_ns, again=again)
-        self.of_bursts += copies < context.rule.burst
+        twin = copies < context.rule.burst
+        if twin:
+            self.of_bursts += 1
+            memory.note_twin(gap_ns)
         soon = self._gap_class in (WITHIN_QUARTER, WITHIN_NETWORK_DELAY)
         if soon and NETWORK_COPY_NS <= gap_ns < CLOSE_RESEND_NS:
             self._note_close_resend()
-        twin = copies < context.rule.burst
-        if self._gap_class == AFTER_TIMER or (
-            twin and not overtaken(self._numbers, self._store, seq, gap_ns, time_ns)
-        ):  # fmt: skip
+        in_order = twin and not overtaken(self._numbers, self._store, seq, gap_ns, time_ns)
+        if in_order or self._gap_class == AFTER_TIMER:
             return False
         # The copy before this one came late: without its delay, this one would be in time. How late
         # a retransmission came is a guess, as it may have waited for several timers.
@@ -247,7 +248,7 @@ class Repeats:
         if self._in_time(copies, gap_ns, delay_ns if behind else 0, short_ns):
             return False
         early = self._early = EarlyCopy(self._gap_class, memory.listed_gap(gap_ns), time_ns)
-        early.asked, early.behind = asked, behind or twin
+        early.asked, early.behind = asked, behind or (twin and memory.twins_part(gap_ns))
         early.late, early.stated = bool(delay_ns), context.stated and context.least_timer_ns > 0
         apart_ns = context.findings.gaps_of(context.direction).apart_ns
         # Of what is only counted, nothing is judged again one by one.
