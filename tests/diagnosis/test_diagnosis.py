@@ -6,6 +6,7 @@ No file name and no port is looked at: the table is that of `tests/truth/verdict
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from math import sqrt
@@ -189,6 +190,16 @@ def test_packets_of_tcp_that_are_missing_after_a_silence_were_sent_in_it(side: s
     cause = report.diagnosis.cause
     assert (cause.what, cause.confidence) == ("silence", "likely")
     assert cause.direction == 1 - SIDES.index(side)
+
+
+def test_a_drop_comes_after_the_silence_before_it() -> None:
+    """A server that starts its numbers again shows that it had dropped the client earlier."""
+    spans = re.compile(r"Dropped .* after ([\d.]+) s: .* for ([\d.]+) s, starting ([\d.]+) s into")
+    path = CAPTURES / "knet" / "udp_malformed_to_server.client.pcap"
+    texts = [report.diagnosis.verdict for report in analyze(str(path)).connections]
+    found = [list(map(float, span.groups())) for span in map(spans.match, texts) if span]
+    assert found
+    assert all(after >= start + lasted - 0.11 for after, lasted, start in found)
 
 
 def test_a_sender_that_sends_all_twice_shows_what_is_lost() -> None:

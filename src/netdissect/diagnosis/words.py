@@ -156,7 +156,7 @@ def _ending_clause(report: ConnectionReport, ending: Ending, cause: Cause) -> st
     return _ENDINGS[_how(report, ending)].format(
         by={None: "an unknown side", "both": "both sides"}.get(ending.by, f"the {ending.by}"),
         because=because,
-        lasted=_seconds((ending.time_ns or report.last_time_ns) - report.first_time_ns),
+        lasted=_seconds(_over_ns(report, ending) - report.first_time_ns),
         server=report.server,
         lossy="" if ending.by else _uncaptured_goodbye(report),
         exchanged=" and ".join(
@@ -171,6 +171,15 @@ def _ending_clause(report: ConnectionReport, ending: Ending, cause: Cause) -> st
         quiet=f"{joint}{_silence_clause(report, cause)}" if ended_by_silence else "",
         unless_quiet="" if ended_by_silence else because,
     )
+
+
+def _over_ns(report: ConnectionReport, ending: Ending) -> int:
+    """Return when a connection was over: a side may send on after a goodbye, or a FIN, which counts
+    then. What a drop shows in may come before the end.
+    """
+    if ending.how in ("said", "reset") and ending.time_ns is not None:
+        return ending.time_ns
+    return report.last_time_ns
 
 
 def _how(report: ConnectionReport, ending: Ending) -> str:
