@@ -362,9 +362,9 @@ class ConnectionReport:
     diagnosis: Diagnosis | None
     """None only until the pipeline has added it."""
     end_hint: EndHint | None
+    """If the end itself was not captured: the most significant sign of it."""
     gone: EndHint | None
     """The first ICMP error after the last packet of a side, if there is one."""
-    """If the end itself was not captured: the most significant sign of it."""
     near: tuple[bool | None, bool | None]
     """(client, server): whether the capture was taken next to that side; None = unknown."""
     ceilings: tuple[Ceilings, Ceilings]
