@@ -11,10 +11,10 @@ from netdissect.capture import open_capture
 from netdissect.flow import Decapsulator
 from netdissect.model.packets import Frame
 from netdissect.model.reports import ConnectionReport, UnitRecord
+from netdissect.model.units import MESSAGES
 from netdissect.pipeline import Options, Pipeline
 from netdissect.protocols import registry
 from netdissect.track.recorder import Recorder
-from netdissect.track.stream import SPACE as MESSAGES
 
 __all__ = ["Score", "Whole", "frames_of", "score"]
 

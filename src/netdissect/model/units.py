@@ -12,6 +12,11 @@ from typing import Any, Final, NamedTuple
 from netdissect.model.native import mypyc_attr
 from netdissect.model.pickling import pickle_by_fields
 
+STREAM: Final = "tcp"
+"""Name of the space of a stream's bytes."""
+MESSAGES: Final = "message"
+"""Name of the space of the messages in a stream."""
+
 
 class CopyGaps(NamedTuple):
     """What the gap between a copy and the one before it tells, in one direction."""
@@ -193,11 +198,12 @@ class UnitRecord:
     @property
     def best_effort(self) -> bool:
         """Return whether the unit was sent once and its sender would not have retransmitted it.
-        What the network duplicated was still sent once.
+        What the network duplicated was still sent once. When a kernel would have sent bytes of a
+        TCP stream again is not known, but it would have.
         """
-        return self.next_resend_due_ns is None and all(
-            copy.kind in ("original", "duplicate") for copy in self.copies
-        )
+        if self.space in (STREAM, MESSAGES) or self.next_resend_due_ns is not None:
+            return False
+        return all(copy.kind in ("original", "duplicate") for copy in self.copies)
 
 
 @dataclass(slots=True, init=False)

@@ -18,6 +18,8 @@ from netdissect.model.events import Event
 from netdissect.model.packets import flow_endpoints
 from netdissect.model.records import DatagramRecord
 from netdissect.model.reports import UnitRecord
+from netdissect.model.units import MESSAGES
+from netdissect.model.units import STREAM as SEGMENT
 from netdissect.pipeline.column import PIECE, Column, Tuples
 from netdissect.pipeline.messages import records_of, whole_message
 from netdissect.pipeline.observer import Datagram
@@ -25,8 +27,6 @@ from netdissect.pipeline.passwords import mask_lines
 from netdissect.pipeline.records import Records
 from netdissect.pipeline.sender import Sender
 from netdissect.track.recorder import Recorder
-from netdissect.track.stalls import STREAM as SEGMENT
-from netdissect.track.stream import SPACE as MESSAGES
 
 MAX_ROWS = 20_000_000
 """Datagrams that are listed. Further ones of a file are tracked and counted as left out; of a

@@ -21,6 +21,7 @@ from netdissect.model.records import (
     DatagramRecord,
     Finding,
 )
+from netdissect.model.units import MESSAGES
 from netdissect.pipeline.holding import DatagramQueue, may_have
 from netdissect.pipeline.messages import messages_of
 from netdissect.pipeline.observer import Datagram
@@ -28,7 +29,6 @@ from netdissect.pipeline.passwords import mask_lines
 from netdissect.protocols.base import Fault, Inspector, Protocol, in_full
 from netdissect.track.connection import Connection
 from netdissect.track.recorder import Recorder
-from netdissect.track.stream import SPACE as MESSAGES
 from netdissect.wire.inflate import Bounds
 
 MAX_INSPECTORS = 256

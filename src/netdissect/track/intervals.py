@@ -16,6 +16,7 @@ from netdissect.model.intervals import Interval
 from netdissect.model.native import ABSENT
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionEvent, ConnectionReport, UnitRecord
+from netdissect.model.units import STREAM
 from netdissect.track.totals import (
     COUNTS,
     MAX_SAMPLES,
@@ -251,7 +252,7 @@ class Intervals:
     def _count_copies(self, key: _Key, record: UnitRecord, frames: Container[int] | None) -> None:
         known = key in self._repeating
         # TCP always retransmits, and a unit with a timer shows that its sender does.
-        again = record.space == "tcp" or record.next_resend_due_ns is not None
+        again = record.space == STREAM or record.next_resend_due_ns is not None
         first_ns = record.copies[0].time_ns
         for copy in record.copies:
             late = copy.time_ns - first_ns > LATE_NS

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import Final
 
-from netdissect.model.units import ConnectionEvent, UnitRecord
+from netdissect.model.units import MESSAGES, ConnectionEvent, UnitRecord
 from netdissect.track.recorder import Recorder, SpaceRecorder
-from netdissect.track.stream import SPACE as MESSAGES
 
 _LEAST: Final = 128
 

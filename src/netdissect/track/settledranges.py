@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.model.native import ABSENT, append, i64, vec
+from netdissect.model.units import STREAM
 from netdissect.track.recorder import ConnectionRecorder
-from netdissect.track.stalls import STREAM
 from netdissect.track.streamunits import SentRange
 
 _ROW: Final = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from netdissect.model.units import STREAM
 from netdissect.track.findings import Findings
 from netdissect.track.recorder import ConnectionRecorder
 
@@ -12,8 +13,6 @@ RTO_MIN_NS: Final = 200_000_000
 not for duplicate acknowledgements. *Source:* Linux `TCP_RTO_MIN`; RFC 6298 section 2.4 asks for a
 second.
 """
-STREAM: Final = "tcp"
-"""Name of the space of a stream's bytes."""
 MAX_HOLES: Final = 1024
 """Missing ranges remembered."""
 MAX_RESENT: Final = 4096

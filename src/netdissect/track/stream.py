@@ -11,6 +11,7 @@ from typing import Any, Final
 from netdissect.model.packets import ACK, FIN, HALF_SEQ_SPAN, RST, SEQ_SPAN, SIDES, SYN
 from netdissect.model.reports import Copy, EndHint, SpaceReport, UnitRecord
 from netdissect.model.segments import StreamPiece, TcpSegment
+from netdissect.model.units import MESSAGES
 from netdissect.track.ackstats import PAUSE_NS, SETTLED_NS
 from netdissect.track.findings import Findings
 from netdissect.track.outcomes import record_acked, record_dropped
@@ -32,7 +33,6 @@ MAX_SYNS = 16
 MIN_SKIPPED: Final = 3
 """A side that does not answer was silent all the same if this many of its packets are missing."""
 
-SPACE: Final = "message"
 _SPECIAL: Final = FIN | SYN | RST
 
 
@@ -55,7 +55,7 @@ class StreamTrack(Listener):
         # Lists, because compiled code copies a tuple to index it with a variable.
         self.halves = [StreamHalf(0, findings, recorder), StreamHalf(1, findings, recorder)]
         self.messages = [
-            Messages(summed(recorder, direction, SPACE)) for direction in (0, 1)
+            Messages(summed(recorder, direction, MESSAGES)) for direction in (0, 1)
         ]
         self._step = step
         self.on_pause: Callable[[int, int, int, tuple[int, int]], None] | None = None
@@ -103,7 +103,7 @@ class StreamTrack(Listener):
 
     def left(self, record: UnitRecord) -> None:
         """Forget an emitted record, except for what a late copy of its unit needs."""
-        if record.space == SPACE:
+        if record.space == MESSAGES:
             self.messages[record.direction].left()
         else:
             self.halves[record.direction].settled.left()
@@ -411,7 +411,7 @@ class StreamTrack(Listener):
             messages.totals.new(time_ns, 1, messages.totals.arrive(number, number, 1))
         elif self.recorder is not None:
             number, copy = messages.count, Copy(frame, time_ns, "original")
-            record = self.recorder.open(direction, SPACE, number, number, type_, copy)
+            record = self.recorder.open(direction, MESSAGES, number, number, type_, copy)
             record.extra = {
                 "offset": start,
                 "length": end - start,
@@ -536,7 +536,7 @@ class StreamTrack(Listener):
             self._settle_unacked(messages, waiting, seen=waiting.time_ns < until_ns)
         messages.waiting.clear()
         return SpaceReport(
-            space=SPACE,
+            space=MESSAGES,
             direction=direction,
             units=messages.count,
             copies=messages.count,

@@ -11,13 +11,14 @@ from typing import Any, Final
 from netdissect.model.packets import ACK, FIN, HALF_SEQ_SPAN, RST, SEQ_SPAN, SYN
 from netdissect.model.reports import Copy, SpaceReport
 from netdissect.model.segments import TcpSegment
+from netdissect.model.units import STREAM
 from netdissect.track.findings import Findings
 from netdissect.track.lateness import Lateness
 from netdissect.track.outcomes import append_copy, record_acked, record_dropped
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.reservoir import RttReservoir
 from netdissect.track.settledranges import SettledRanges
-from netdissect.track.stalls import STREAM, StallTracker
+from netdissect.track.stalls import StallTracker
 from netdissect.track.streamunits import Arrival, PacketIds, SegmentHistory, SentRange
 from netdissect.track.totalling import summed
 from netdissect.track.totals import SpaceTotals
@@ -35,7 +36,6 @@ MAX_IDENTITIES = 1024
 STALLED_COPIES: Final = 4
 """The connection is reported as stalled when a range has been sent this many times."""
 
-SPACE: Final = STREAM
 _PUSH: Final = ACK | 8
 
 
@@ -56,7 +56,7 @@ class StreamHalf:
     ) -> None:
         self.direction = direction
         self.findings = findings
-        self.totals: SpaceTotals | None = summed(recorder, direction, SPACE)
+        self.totals: SpaceTotals | None = summed(recorder, direction, STREAM)
         """Counts the units instead of recording them; None = nothing counts them."""
         self.recorder = recorder = recorder if self.totals is None else None
         self.base: int | None = None
@@ -111,7 +111,7 @@ class StreamHalf:
         self.last_frame = 0
         self.answered_ns = 0
         """When the newest segment was sent that the other side is known to have received."""
-        self.lateness = Lateness(SPACE, findings.late_ms)
+        self.lateness = Lateness(STREAM, findings.late_ms)
         """The delays caused by retransmissions."""
         self.troubles = StallTracker(direction, recorder, findings)
         """What stalls the stream."""
@@ -284,7 +284,7 @@ class StreamHalf:
             self.totals.new(time_ns, 1, self.totals.arrive(start, start, 1))
         if self.recorder is not None:
             record = self.recorder.open(
-                self.direction, SPACE, (segment.seq + start - segment.stream_start) % SEQ_SPAN,
+                self.direction, STREAM, (segment.seq + start - segment.stream_start) % SEQ_SPAN,
                 start, "data", Copy(frame, time_ns, "original"),
             )  # fmt: skip
             record.extra["length"] = end - start
@@ -388,7 +388,7 @@ class StreamHalf:
             unit.record = recorder.open_for(record)
             append_copy(unit.record, Copy(copy.frame, copy.time_ns, copy.kind))
         if not covered:
-            record = recorder.open(self.direction, SPACE, wire_seq, start, None, None)
+            record = recorder.open(self.direction, STREAM, wire_seq, start, None, None)
             record.extra["length"] = end - start
             append_copy(record, copy)
 
@@ -480,7 +480,7 @@ class StreamHalf:
 
     def hit(self, limit: str) -> None:
         """Count that a bound was reached."""
-        self.findings.hit(limit, self.direction, SPACE)
+        self.findings.hit(limit, self.direction, STREAM)
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -538,7 +538,7 @@ class StreamHalf:
         extra["segments"] = self.segments
         extra["missing_octets"] = sum(high - low for low, high in self.holes)
         return SpaceReport(
-            space=SPACE,
+            space=STREAM,
             direction=self.direction,
             units=units,
             copies=units + counts["retransmitted"] + counts["exact_duplicates"],
