@@ -89,8 +89,8 @@ class Step:
         self.kind = _kind(inner)
         self.shown: str = getattr(inner, "shown", inner.name)
         """Name in the tree."""
-        self.octets: _Octets | None = _octets(inner) if isinstance(inner, Embedded) else None
-        """Returns the bytes of a layer."""
+        self.octets: Any = _octets(inner) if isinstance(inner, Embedded) else None
+        """Returns the bytes of an embedded layer, as `_Octets`; None for other kinds."""
         self.count: _Rule | None = None
         """Returns the number of items of a list; None = all that are there."""
         if isinstance(inner, Items) and inner.count is not None:

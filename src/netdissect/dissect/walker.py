@@ -274,7 +274,7 @@ class Walker:
     ) -> int:
         """Read the layer in the bytes of a field; return their number."""
         field: Embedded = step.field
-        octets = data if step.octets is None else step.octets(scope, data)
+        octets: bytes = step.octets(scope, data)
         if depth >= DEPTH_LIMIT:
             self.note("depth-limit", f"{field.name} is nested too deeply", base, 8 * len(octets))
             return len(octets)
@@ -303,7 +303,7 @@ class Walker:
     ) -> int:
         """Read the items of a list; return the number of bytes. A short list is only reported."""
         field: Items = step.field
-        choose = field.choose
+        choose = field.choose  # not by `Items.layer`, a call for each item
         holder = FieldNode(field.name, None, base, 0, buffer=self._buffer, is_list=True)
         node.children.append(holder)
         values: list[Scope] = []

@@ -37,8 +37,7 @@ class Claim:
     reasons: tuple[str, ...]
     """The evidence, one sentence each, for `--explain`."""
     doubtful: tuple[bool, bool]
-    """By endpoint: whether several dialects fit what it has sent, and `dialects` has the likeliest.
-    """
+    """By endpoint: whether it has sent nothing that tells its dialect: `dialects` has a guess."""
     forced: bool
     """True if the user chose the dialects: no datagram changes them."""
     waits: bool

@@ -156,9 +156,8 @@ class CopyMemory:
     """The memory of further copies in one space."""
 
     __slots__ = (
-        "_burst_copies", "_burst_newest_ns", "_burst_silence_ns", "_close_twins", "_repeat_frame",
-        "_repeat_seqs", "_twins", "after_ack", "burst_start", "delays", "doubtful", "schedule",
-        "unlisted",
+        "_burst_copies", "_burst_newest_ns", "_burst_silence_ns", "_repeat_frame", "_repeat_seqs",
+        "after_ack", "burst_start", "close_twins", "delays", "doubtful", "schedule", "unlisted",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -185,18 +184,12 @@ class CopyMemory:
         """Length of `doubtful` when the burst began."""
         self._burst_silence_ns: i64 = 0
         """How long the direction was silent before the burst."""
-        self._twins = self._close_twins = 0
-        """Second copies of a sender that sends everything twice, and those within `CLOSE_TWIN_NS`.
-        """
+        self.close_twins = 0
+        """Second copies, within `CLOSE_TWIN_NS`, of a sender that sends everything twice."""
 
-    def note_twin(self, gap_ns: int) -> None:
-        """Note a second copy of a sender that sends everything twice."""
-        self._twins += 1
-        self._close_twins += gap_ns <= CLOSE_TWIN_NS
-
-    def twins_part(self, gap_ns: int) -> bool:
-        """Return whether the network may have parted twins by so much."""
-        together = self._twins >= LEAST_TWINS and 5 * self._close_twins >= 4 * self._twins
+    def twins_part(self, gap_ns: int, twins: int) -> bool:
+        """Return whether the network may have parted twins by so much; `twins`: how many came."""
+        together = twins >= LEAST_TWINS and 5 * self.close_twins >= 4 * twins
         return gap_ns <= CLOSE_TWIN_NS or not together
 
     def stalled_for(self, timer_ns: int) -> bool:

@@ -46,7 +46,7 @@ from netdissect.track.context import (
     SpaceContext,
 )
 from netdissect.track.copies import CountedCopies
-from netdissect.track.copymemory import CopyMemory, EarlyCopy
+from netdissect.track.copymemory import CLOSE_TWIN_NS, CopyMemory, EarlyCopy
 from netdissect.track.numbers import Numbers
 from netdissect.track.outcomes import KIND, last_sent_ns, record_reclassified
 from netdissect.track.recorder import SpaceRecorder
@@ -230,9 +230,8 @@ class Repeats:
         requests, again = self._requests, self._gap_class != WITHIN_GUARD
         asked = requests is not None and requests.permit(seq, time_ns - gap_ns, again=again)
         twin = copies < context.rule.burst
-        if twin:
-            self.of_bursts += 1
-            memory.note_twin(gap_ns)
+        self.of_bursts += twin
+        memory.close_twins += twin and gap_ns <= CLOSE_TWIN_NS
         soon = self._gap_class in (WITHIN_QUARTER, WITHIN_NETWORK_DELAY)
         if soon and NETWORK_COPY_NS <= gap_ns < CLOSE_RESEND_NS:
             self._note_close_resend()
@@ -248,7 +247,8 @@ class Repeats:
         if self._in_time(copies, gap_ns, delay_ns if behind else 0, short_ns):
             return False
         early = self._early = EarlyCopy(self._gap_class, memory.listed_gap(gap_ns), time_ns)
-        early.asked, early.behind = asked, behind or (twin and memory.twins_part(gap_ns))
+        parted = twin and memory.twins_part(gap_ns, self.of_bursts)
+        early.asked, early.behind = asked, behind or parted
         early.late, early.stated = bool(delay_ns), context.stated and context.least_timer_ns > 0
         apart_ns = context.findings.gaps_of(context.direction).apart_ns
         # Of what is only counted, nothing is judged again one by one.

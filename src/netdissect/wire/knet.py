@@ -13,6 +13,8 @@ CURRENT: Final = "knet-2.x"
 LEGACY: Final = "knet-2010"
 UNDECIDED: Final = "knet-2010/2.x"
 """One of the two before: nothing has told them apart yet."""
+PERHAPS_2010: Final = (LEGACY, UNDECIDED)
+"""Their fragments have no numbers of their own, or perhaps none."""
 SPECIFICATION: Final = "knet-spec"
 TUNDRA: Final = "knet-tundra"
 DIALECTS: Final = (

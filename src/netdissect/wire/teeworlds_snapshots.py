@@ -14,7 +14,7 @@ from typing import Any, Final
 from netdissect.model.lasting import Lasting
 from netdissect.model.native import i64
 from netdissect.wire.teeworlds import object_rows
-from netdissect.wire.varint import VarintError, read_teeworlds
+from netdissect.wire.varint import VarintError, read_teeworlds, signed_32
 
 Ints = tuple[int, ...]
 Items = dict[tuple[int, int], Ints]
@@ -23,8 +23,6 @@ Items = dict[tuple[int, int], Ints]
 MAX_ITEMS: Final = 1024
 """Items of the largest snapshot. Source: Teeworlds `CSnapshotBuilder::MAX_ITEMS`."""
 _U32: Final = 0xFFFFFFFF
-_MODULUS: Final = 0x100000000
-_SIGN: Final = 0x80000000
 _UUID_INTS: Final = 4
 """Integers that hold a UUID."""
 _HEAD: Final = ("item_type", "item_id", "object")
@@ -149,7 +147,7 @@ def apply(base: Items, known: int, delta: Delta) -> tuple[Items, int]:
         else:
             items[key], added = _stepped(before, steps)
             total += added
-    return items, _signed(total)
+    return items, signed_32(total)
 
 
 def _stepped(before: Ints, steps: Ints) -> tuple[Ints, i64]:
@@ -161,16 +159,10 @@ def _stepped(before: Ints, steps: Ints) -> tuple[Ints, i64]:
         value: i64 = step
         if place < known:
             was: i64 = before[place]
-            value = _signed(was + value)
+            value = signed_32(was + value)
         after.append(value)
         total += value
     return tuple(after), total
-
-
-def _signed(value: i64) -> i64:
-    """Return the low 32 bits of a number as a signed number."""
-    value &= _U32
-    return value - _MODULUS if value & _SIGN else value
 
 
 class NamedItems:

@@ -87,10 +87,16 @@ def read_teeworlds(data: bytes, position: i64, end: i64) -> tuple[i64, i64]:
         if octet < 0x80:  # noqa: PLR2004 - no byte follows
             break
         shift += 7
-    value &= _U32  # 32-bit arithmetic drops the surplus bits of the fifth byte.
+    # 32-bit arithmetic drops the surplus bits of the fifth byte.
     if first & 0x40:
-        value ^= _U32
-    return (value - _MODULUS if value & 0x80000000 else value), position
+        value = ~value
+    return signed_32(value), position
+
+
+def signed_32(value: i64) -> i64:
+    """Return the low 32 bits of a number as a signed number."""
+    value &= _U32
+    return value - _MODULUS if value & 0x80000000 else value
 
 
 def _write_teeworlds(value: int) -> bytes:

@@ -25,10 +25,10 @@ from netdissect.wire.knet import (
     HANDSHAKE,
     LEGACY,
     PACKET_ACK,
+    PERHAPS_2010,
     PING_REPLY,
     PING_REQUEST,
     SPECIFICATION,
-    UNDECIDED,
     acknowledged,
     message_type,
 )
@@ -239,7 +239,7 @@ def _later_fragment(fields: Any, dialect: str) -> bool:
     try:
         values = fields if isinstance(fields, dict) else fields.fields
         later = values["fragment"] and not values["fragment_start"]
-        return bool(later and (dialect not in (LEGACY, UNDECIDED) or values["reliable"]))
+        return bool(later and (dialect not in PERHAPS_2010 or values["reliable"]))
     except KeyError:
         return False
 

@@ -27,6 +27,7 @@ from netdissect.wire.knet import (
     LEGACY,
     MIN_FRAGMENTS,
     PACKET_ACK,
+    PERHAPS_2010,
     PING_REPLY,
     PING_REQUEST,
     SPECIFICATION,
@@ -63,7 +64,7 @@ class Reader:
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
-        self.legacy = legacy = dialect in (LEGACY, UNDECIDED)
+        self.legacy = legacy = dialect in PERHAPS_2010
         """Whether fragments have no numbers of their own, or perhaps none, and the flags of control
         messages may be left over.
         """
@@ -385,7 +386,7 @@ def malformed(payload: bytes, direction: int, hints: Hints) -> list[Event]:
     kept = [event for event in events if event[0] != Ev.NOTE or event[1] != "knet-no-messages"]
     kept.append((Ev.NOTE, fault(payload[position:]), f"malformed at byte {position}"))
     # Receivers of 2010 catch the exception and go on with the next datagram.
-    closes = hints.dialects[1 - direction] not in (LEGACY, UNDECIDED)
+    closes = hints.dialects[1 - direction] not in PERHAPS_2010
     if closes and not any(event[0] == Ev.HINTS for event in kept):
         kept += _stopped_reading(direction, hints)
     return parts_last(kept)

@@ -9,7 +9,7 @@ from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
 from netdissect.protocols.knet.receiver import SHARED
 from netdissect.protocols.knet.transfers import Transfers
-from netdissect.wire.knet import APPLICATIONS, LEGACY, MIN_FRAGMENTS, UNDECIDED, message_type
+from netdissect.wire.knet import APPLICATIONS, LEGACY, MIN_FRAGMENTS, PERHAPS_2010, message_type
 from netdissect.wire.varint import KNET_7_7_16, VarintError
 
 _PART = Ev.PART
@@ -74,7 +74,7 @@ def _part(fields: dict[str, Any], dialect: str) -> tuple[Any, ...] | None:
     transfer, octets = fields.get("transfer_id"), fields.get("payload")
     if transfer is None or not isinstance(octets, bytes):
         return None
-    number = SHARED if dialect in (LEGACY, UNDECIDED) else fields.get("reliable_number")
+    number = SHARED if dialect in PERHAPS_2010 else fields.get("reliable_number")
     if not fields.get("fragment_start"):
         return (_PART, transfer, fields.get("fragment_number"), None, number, octets)
     count = fields.get("fragment_count") or 0
