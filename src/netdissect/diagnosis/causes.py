@@ -14,15 +14,10 @@ from netdissect.diagnosis.measures import (
     limit_of,
     resent_of,
 )
-from netdissect.model.diagnosis import Cause, Ending, Limits, Loss
+from netdissect.model.diagnosis import ENDINGS, Cause, Ending, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
 
-_BADNESS: Final = {
-    "timed-out": 90, "dropped": 88, "silent": 85, "quality": 80, "unreachable": 75, "reset": 70,
-    "never-answered": 65, "gave-up": 65, "rejected": 60, "unknown": 30,
-}  # fmt: skip
-"""`Ending.how` -> badness, 0 if not listed. Any order of these numbers is a convention."""
 _RECOVERED: Final = 50
 """Badness of a silence that passed."""
 _LOSSY: Final = 40
@@ -195,9 +190,9 @@ def deciding(report: ConnectionReport) -> QuietSpan | None:
 
 def badness(report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[Loss, Loss]) -> int:
     """Return how bad a connection is: first by how it ended, then by what happened before."""
-    bad = _BADNESS.get(ending.how, 0)
+    bad, _ = ENDINGS[ending.how]
     if cause.what in ("silence", "one-way"):
-        bad = max(bad, _RECOVERED if cause.to_ns is not None else _BADNESS["silent"])
+        bad = max(bad, _RECOVERED if cause.to_ns is not None else ENDINGS["silent"][0])
     elif cause.what in ("loss", "slow-receiver"):
         bad = max(bad, _LOSSY)
     share = max(part.share or 0.0 for part in loss)

@@ -27,6 +27,22 @@ LOSS_BASIS: Final = {
     "told": "reported by the receiver",
 }
 """`Loss.basis` -> the words for it that follow a share; none where it is unknown."""
+ENDINGS: Final = {
+    "timed-out": (90, "timed out"),
+    "dropped": (88, "dropped"),
+    "silent": (85, "fell silent"),
+    "quality": (80, "closed for poor quality"),
+    "unreachable": (75, "port unreachable"),
+    "reset": (70, "reset"),
+    "never-answered": (65, "never answered"),
+    "gave-up": (65, "given up"),
+    "rejected": (60, "rejected"),
+    "unknown": (30, "end not in the capture"),
+    "said": (0, "closed"),
+    "info-only": (0, "information only"),
+    "open": (0, "still open"),
+}
+"""`Ending.how` -> badness, and phrase. The badness orders connections; its scale has no meaning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +166,20 @@ class Ending:
         self.frame = frame
         self.time_ns = time_ns
         self.confidence = confidence
+
+    @property
+    def text(self) -> str:
+        """Return how the connection ended, and by whom, in a few words."""
+        _, how = ENDINGS[self.how]
+        if self.how == "said" and self.reason == "FIN":
+            how = "closed with FIN"
+        if self.by in {None, "nobody"} or self.how == "unreachable":
+            return how
+        if self.how == "silent":
+            return f"abandoned by the {self.by}"
+        if self.by == "both":
+            return f"{how} on both sides"
+        return f"{how} {'at' if self.how == 'timed-out' else 'by'} the {self.by}"
 
 
 @dataclass(slots=True, init=False)

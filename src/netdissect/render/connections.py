@@ -155,6 +155,8 @@ def _ending(report: ConnectionReport, short: int) -> str:
     if report.close:
         by, reason = report.close.get("by"), str(report.close.get("reason") or "closed")
         return (f"{by}: " if by else "") + fit(safe(reason), short)
+    if report.diagnosis is not None:
+        return report.diagnosis.ending.text
     if report.handshake == "rejected":
         return f"rejected: {report.reject_reason or 'no reason given'}"
     if report.handshake == "unanswered":

@@ -5,15 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 
-from netdissect.model.diagnosis import (
-    LOSS_BASIS,
-    AddedDelay,
-    Cause,
-    Diagnosis,
-    Ending,
-    LateUnit,
-    Loss,
-)
+from netdissect.model.diagnosis import LOSS_BASIS, AddedDelay, Cause, Diagnosis, LateUnit, Loss
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import ConnectionReport
 from netdissect.render.console import Line, Screen
@@ -105,7 +97,7 @@ def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
 def _facts(
     report: ConnectionReport, found: Diagnosis, clock: Clock, file: str
 ) -> Iterator[tuple[str, str]]:
-    yield "ended", f"{_how(found.ending)} ({found.ending.confidence})"
+    yield "ended", f"{found.ending.text} ({found.ending.confidence})"
     yield "cause", _cause(found.cause, clock)
     # Of a side that is silent at the end, nobody knows what was lost then.
     dark = {
@@ -159,20 +151,6 @@ def _commands(found: Diagnosis, name: str, worst: Sequence[LateUnit]) -> Iterato
         yield f"ladder {name} --around '#{worst[0].frame}'"
 
 
-_HOW = {
-    "said": "closed",
-    "timed-out": "timed out",
-    "silent": "fell silent",
-    "quality": "closed without notice",
-    "gave-up": "given up",
-    "never-answered": "never answered",
-    "info-only": "no connection",
-    "open": "still open",
-    "unknown": "not in the capture",
-    "dropped": "dropped without notice",
-    "unreachable": "port unreachable",
-}
-"""`Ending.how` -> phrase."""
 _WHAT = {
     "silence": "silence of {}",
     "one-way": "no answer to what {} sent",
@@ -182,20 +160,6 @@ _WHAT = {
     "none": "none known",
 }
 """`Cause.what` -> phrase."""
-
-
-def _how(ending: Ending) -> str:
-    """Return how a connection ended, and by whom."""
-    how = _HOW.get(ending.how, ending.how)
-    if ending.how == "said" and ending.reason == "FIN":
-        how = "closed with FIN"
-    if ending.by in {None, "nobody"} or ending.how == "unreachable":
-        return how
-    if ending.how == "silent":
-        return f"abandoned by the {ending.by}"
-    if ending.by == "both":
-        return f"{how} on both sides"
-    return f"{how} {'at' if ending.how == 'timed-out' else 'by'} the {ending.by}"
 
 
 def _cause(cause: Cause, clock: Clock) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netdissect.model.annotations import CodeRow
+from netdissect.model.diagnosis import ENDINGS
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import Anomaly, ConnectionReport, SpaceReport, UnitRecord
 from netdissect.plot.history import took_ms
@@ -228,19 +229,10 @@ def _outcome(unit: UnitRecord) -> Html:
     return join(tag("span", "✗", class_="bad"), word)
 
 
-_ENDINGS = {
-    "timed-out": "timed out", "silent": "fell silent", "rejected": "rejected",
-    "unreachable": "nobody listened", "quality": "closed for poor quality", "reset": "reset",
-    "gave-up": "given up", "never-answered": "never answered", "info-only": "asked for information",
-    "open": "still open", "said": "closed with a goodbye", "unknown": "end not in the capture",
-}  # fmt: skip
-"""`Ending.how` -> words for a summary."""
-
-
 def endings(counted: Mapping[str, int]) -> str:
     """Return how the connections of a capture ended, the most frequent way first."""
     common = sorted(counted.items(), key=lambda row: -row[1])
-    return "; ".join(f"{count:,} {_ENDINGS.get(how, how)}" for how, count in common)
+    return "; ".join(f"{count:,} {ENDINGS[how][1]}" for how, count in common)
 
 
 def overview(subjects: Sequence[Subject], total: int, first_ns: int) -> Iterator[Html]:

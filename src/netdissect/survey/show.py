@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Self
 
-from netdissect.model.diagnosis import MEASURED
+from netdissect.model.diagnosis import ENDINGS, MEASURED
 from netdissect.model.errors import CaptureFileError, UsageError
 from netdissect.model.survey import Section
 from netdissect.survey.dataset import refuse_links, schema_of
@@ -35,14 +35,15 @@ _TYPES: Final = {
 }
 
 _KNOWN: Final = f"FILTER (loss_basis IN {MEASURED})"
+_BAD: Final = tuple(how for how, (bad, _) in ENDINGS.items() if bad > ENDINGS["rejected"][0])
+"""Bad endings: a server may well reject, and a capture may stop before the end."""
 _LINKS: Final = f"""
 CREATE VIEW links AS
 SELECT c.*, v.* EXCLUDE (capture, connection, day, protocol), d.sent, d.lost, d.loss_share,
   d.lag_ms, d.retransmissions, d.copies,
   regexp_replace(c.client, ':[0-9]+$', '') AS host, date_trunc('hour', c.started) AS hour,
   coalesce(c.dialect_s2c, c.dialect_c2s) AS release,
-  v.ended_how IN ('timed-out', 'reset', 'unreachable', 'quality', 'silent', 'gave-up',
-    'never-answered') AS bad
+  v.ended_how IN {_BAD} AS bad
 FROM connections c
 JOIN verdicts v USING (capture, connection)
 LEFT JOIN (
