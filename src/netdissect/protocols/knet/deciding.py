@@ -67,12 +67,12 @@ def decide(messages: list[tuple[Any, ...]], payload: bytes, direction: int, hint
         if key == _REPLY_OF_2010:
             told = _ping_or_reply(content[1], direction, told)
     dialect = by_fragments(messages)
-    if dialect is None and _begins_as_of_2010(payload, direction, told):
+    if dialect is None and _first_of_2010_client(payload, direction, told):
         dialect = LEGACY
     return told if dialect is None else decided(dialect, direction, told)
 
 
-def _begins_as_of_2010(payload: bytes, direction: int, hints: Hints) -> bool:
+def _first_of_2010_client(payload: bytes, direction: int, hints: Hints) -> bool:
     """Return whether this is the first datagram that a client sends to a server of 2010 after its
     connect datagram, by a PacketID that only clients of 2010 begin with.
     """
