@@ -190,8 +190,8 @@ def test_other_protocols_are_counted():
     assert stats.other_protocols == 2
 
 
-def quote4(inner):
-    return ipv4(b"\x03\x03\0\0\0\0\0\0" + inner, 1, src=B4, dst=A4)
+def quote4(inner, code=3):
+    return ipv4(bytes([3, code]) + bytes(6) + inner, 1, src=B4, dst=A4)
 
 
 def quote6(inner, code=4):
@@ -199,26 +199,30 @@ def quote6(inner, code=4):
 
 
 @pytest.mark.parametrize(
-    ("packet", "key", "payload"),
+    ("packet", "key", "error"),
     [
-        (quote4(ipv4(udp(GAME))), KEY4, GAME),
-        (quote4(ipv4(udp(GAME))[:28]), KEY4, b""),
-        (quote4(ipv4(udp(GAME), options=bytes(8))[:40]), KEY4, GAME[:4]),
-        (quote4(fragments4(udp(b"f" * 2000), [1480])[0][:28]), KEY4, b""),
-        (quote6(ipv6(udp(GAME))), KEY6, GAME),
+        (quote4(ipv4(udp(GAME))), KEY4, b"udp port unreachable"),
+        (quote4(ipv4(udp(GAME))[:28]), KEY4, b"udp port unreachable"),
+        (quote4(ipv4(udp(GAME), options=bytes(8))[:40]), KEY4, b"udp port unreachable"),
+        (quote4(fragments4(udp(b"f" * 2000), [1480])[0][:28]), KEY4, b"udp port unreachable"),
+        (quote4(ipv4(udp(GAME)), 10), KEY4, b"udp host administratively prohibited"),
+        (quote4(ipv4(tcp(), 6)[:28], 1), KEY4, b"tcp host unreachable"),
+        (quote6(ipv6(udp(GAME))), KEY6, b"udp port unreachable"),
+        (quote6(ipv6(udp(GAME)), 1), KEY6, b"udp communication administratively prohibited"),
     ],
 )
-def test_port_unreachable_names_the_quoted_datagram(packet, key, payload):
+def test_unreachable_names_what_it_quotes(packet, key, error):
     found = one(packet)
     assert found[0] is PacketKind.ICMP_UNREACHABLE
-    assert found[3:5] == (key, payload)
+    assert found[3:5] == (key, error)
 
 
 @pytest.mark.parametrize("packet", [
-    ipv4(b"\x08\0" + bytes(6) + ipv4(udp(GAME)), 1),
-    ipv4(b"\x03\x01" + bytes(6) + ipv4(udp(GAME)), 1),
-    quote4(ipv4(tcp(), 6)), quote4(ipv4(udp(GAME))[:27]), quote4(b""), quote6(ipv6(udp(GAME)), 0),
-    quote4(fragments4(udp(b"f" * 2000), [1480])[1]), ipv4(b"\x03", 1),
+    ipv4(b"\x08\0" + bytes(6) + ipv4(udp(GAME)), 1), quote4(ipv4(udp(GAME)), 4),
+    quote4(ipv4(udp(GAME), 47)), quote4(ipv4(udp(GAME))[:27]), quote4(b""),
+    # Type 3 of ICMPv6: the hop limit was exceeded.
+    quote6(ipv6(udp(GAME)), 2), ipv6(b"\x03\0" + bytes(6) + ipv6(udp(GAME)), 58), quote4(fragments4(udp(b"f" * 2000), [1480])[1]),
+    ipv4(b"\x03", 1),
 ])  # fmt: skip
 def test_other_icmp_is_counted_only(packet):
     found, stats = run(frame(1, packet))

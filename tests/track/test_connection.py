@@ -250,7 +250,7 @@ def test_a_stream_that_comes_again_was_silent(octets: int, quiet: list[object]) 
 def test_icmp_is_evidence() -> None:
     made, anomalies = connection()
     feed(made, [(0, 0, *HELLO)])
-    made.icmp_unreachable(0, 2, MS)
+    made.icmp_unreachable(0, 2, MS, "port unreachable")
     report = conclude(made, 9_000 * MS)
     assert report.complete
     assert (report.last_frame, report.handshake) == (2, "unanswered")

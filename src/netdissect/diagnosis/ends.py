@@ -6,10 +6,9 @@ from ipaddress import IPv4Address, ip_address
 from typing import Any, Final
 
 from netdissect.model.diagnosis import Ending
-from netdissect.model.packets import SIDES
+from netdissect.model.packets import PORT_UNREACHABLE, SIDES
 from netdissect.model.reports import ConnectionReport, EndHint
 
-UNREACHABLE = "port unreachable"
 _BROADCAST: Final = IPv4Address("255.255.255.255")
 _STATED: Final = frozenset({"said", "rejected", "unreachable", "reset", "gave-up"})
 """`Ending.how` of endings that a packet states."""
@@ -49,7 +48,7 @@ def _ending(report: ConnectionReport) -> _End:
     if report.state == "timed_out":
         return _timed_out(report, [verdict.side for verdict in fired], close)
     if report.state == "rejected" or report.handshake == "rejected":
-        how = "unreachable" if reason == UNREACHABLE else "rejected"
+        how = "unreachable" if reason == PORT_UNREACHABLE else "rejected"
         return by, how, report.reject_reason or reason, frame, report.ended_ns
     if report.close is not None:
         return by, _closed(report, by, reason), reason, frame, report.ended_ns
@@ -115,7 +114,7 @@ def _closed(report: ConnectionReport, by: str | None, reason: str | None) -> str
         return "quality"
     if _REFUSED_BY_FIN in report.codes:
         return "rejected"
-    if reason == UNREACHABLE:
+    if reason == PORT_UNREACHABLE:
         return "unreachable"
     if reason == "RST":
         return "reset"

@@ -13,7 +13,7 @@ from netdissect.diagnosis.ends import was_answered
 from netdissect.diagnosis.measures import MIN_SENT, SEGMENTS, spans
 from netdissect.model.diagnosis import LOSS_BASIS, Cause, Ending, Limits, Loss
 from netdissect.model.figures import tenths
-from netdissect.model.packets import SIDES
+from netdissect.model.packets import PORT_UNREACHABLE, SIDES
 from netdissect.model.reports import ConnectionReport, QuietSpan
 
 _DEFAULTS: Final = Limits()
@@ -246,11 +246,18 @@ _MOVED: Final = " It may have continued from another port: "
 
 
 def gone(report: ConnectionReport) -> str:
-    """Return what an ICMP error says of the program of a side; "" without one."""
+    """Return what an ICMP error says of a side; "" without one."""
     error = report.gone
     if error is None:
         return ""
     endpoint = (report.client, report.server)[error.direction]
+    reason = error.reason or ""
+    closed = reason == PORT_UNREACHABLE
+    # Of a closed TCP port, the host itself would have sent RST.
+    if "prohibited" in reason or (closed and report.transport == "tcp"):
+        return f"A firewall rejects what is sent to {endpoint} (ICMP {reason})."
+    if not closed:
+        return f"A host or router reports that {endpoint} cannot be reached (ICMP {reason})."
     before = report.datagrams[error.direction]
     since = f": the {SIDES[error.direction]} stopped, or closed its socket" if before else ""
     any_more = " any more" if before else ""

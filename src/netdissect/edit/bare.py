@@ -81,7 +81,8 @@ def _text(packet: Packet) -> str:
     kind, _, _, key, payload, segment, _ = packet
     if kind == PacketKind.ICMP_UNREACHABLE:
         source, target = flow_texts(key)
-        return f"ICMP port unreachable for {source} \N{RIGHTWARDS ARROW} {target}"
+        _, _, reason = payload.decode().partition(" ")
+        return f"ICMP {reason} for {source} \N{RIGHTWARDS ARROW} {target}"
     if segment is None:
         return f"UDP, {len(payload):,} bytes"
     flags = " ".join(name for name, flag in _FLAGS if segment.flags & flag)

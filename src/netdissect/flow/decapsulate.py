@@ -23,7 +23,7 @@ from netdissect.flow.stats import FlowStats
 from netdissect.flow.streams import TcpStreams
 from netdissect.flow.tunnels import MAX_DEPTH, inside_ip, inside_udp
 from netdissect.model.native import read_i64_be
-from netdissect.model.packets import LINK_BITS, LINK_TYPE, PacketKind
+from netdissect.model.packets import LINK_BITS, LINK_TYPE, PORT_UNREACHABLE, PacketKind
 from netdissect.model.sinks import FrameSink, PacketList, PacketSink
 
 if TYPE_CHECKING:
@@ -39,12 +39,36 @@ _TCP: Final = 6
 _UDP: Final = 17
 _ICMPV6: Final = 58
 """IP protocol numbers."""
+_QUOTED: Final = {_TCP: "tcp", _UDP: "udp"}
+"""IP protocol -> transport of what an error may quote."""
 _UDP_HEADER: Final = 8
 _ICMP_HEADER: Final = 8
 """Sizes of headers, bytes."""
-_PORT_UNREACHABLE: Final = {_ICMP: b"\x03\x03", _ICMPV6: b"\x01\x04"}
-"""IP protocol -> type and code of a port-unreachable error.
-Source: RFC 792, RFC 4443 section 3.1.
+_LEAST_QUOTED: Final = 8
+"""Least that an error quotes of what IP carried, bytes. Source: RFC 792."""
+_UNREACHABLE: Final = {
+    _ICMP: {
+        b"\x03\x00": "network unreachable",
+        b"\x03\x01": "host unreachable",
+        b"\x03\x02": "protocol unreachable",
+        b"\x03\x03": PORT_UNREACHABLE,
+        b"\x03\x06": "network unknown",
+        b"\x03\x07": "host unknown",
+        b"\x03\x09": "network administratively prohibited",
+        b"\x03\x0a": "host administratively prohibited",
+        b"\x03\x0d": "communication administratively prohibited",
+    },
+    _ICMPV6: {
+        b"\x01\x00": "no route to destination",
+        b"\x01\x01": "communication administratively prohibited",
+        b"\x01\x03": "address unreachable",
+        b"\x01\x04": PORT_UNREACHABLE,
+        b"\x01\x05": "prohibited by the policy for source addresses",
+        b"\x01\x06": "route to destination rejected",
+    },
+}
+"""IP protocol -> type and code of an error -> why the destination is unreachable.
+Source: RFC 792, RFC 1122 section 3.2.2.1, RFC 1812 section 5.2.7.1, RFC 4443 section 3.1.
 """
 _VXLAN: Final = 4789
 """UDP port of VXLAN. Source: RFC 7348."""
@@ -286,7 +310,7 @@ class Decapsulator(FrameSink):
             return self._udp(frame, data, header, depth)
         if protocol == _TCP:
             return self._tcp(frame, data, header)
-        if protocol in _PORT_UNREACHABLE:
+        if protocol in _UNREACHABLE:
             return self._icmp(frame, data, header)
         inner = inside_ip(protocol, data, header.start)
         if inner is None:
@@ -339,14 +363,20 @@ class Decapsulator(FrameSink):
         self._into.tick(frame[0], frame[1])
         return True
 
+    def _skips_tcp(self, key: FlowKey, frame: Frame) -> bool:
+        """Return the same for a TCP flow."""
+        if self._filter is None or not self._filter.skips_tcp(key):
+            return False
+        self._into.tick(frame[0], frame[1])
+        return True
+
     def _tcp(self, frame: Frame, data: bytes, header: IpHeader) -> list[Packet]:
         segment = read_segment(data, header.start, header.end)
         if segment[5] < 0:
             self.stats.malformed += 1
             return []
         key = self._key(header.addresses + data[header.start : header.start + 4], header.faults)
-        if self._filter is not None and self._filter.skips_tcp(key):
-            self._into.tick(frame[0], frame[1])
+        if self._skips_tcp(key, frame):
             return []
         taken = PacketList()
         self._streams.take(
@@ -355,33 +385,33 @@ class Decapsulator(FrameSink):
         return taken.packets
 
     def _icmp(self, frame: Frame, data: bytes, header: IpHeader) -> list[Packet]:
-        """Return the packet of a port-unreachable error that quotes a UDP datagram."""
+        """Return the packet of an error that quotes a datagram or segment."""
         start = header.start
+        reason = _UNREACHABLE[header.protocol].get(data[start : start + 2])
         quoted = None
-        if data[start : start + 2] == _PORT_UNREACHABLE[header.protocol]:
+        if reason is not None:
             kind = ETHERTYPE_IPV4 if header.protocol == _ICMP else ETHERTYPE_IPV6
             # The quoted packet is cut to what fits, so its own length is no limit.
             quoted = IP_READERS[kind](data, start + _ICMP_HEADER, header.end)
         if (
-            quoted is None
-            or quoted.protocol != _UDP
+            reason is None
+            or quoted is None
+            or quoted.protocol not in _QUOTED
             or (quoted.fragment is not None and quoted.fragment[1])
-            or len(data) < quoted.start + _UDP_HEADER
+            or len(data) < quoted.start + _LEAST_QUOTED
         ):
             self.stats.other_protocols += 1
             return []
         key = quoted.addresses + data[quoted.start : quoted.start + 4]
-        # The interface of the error need not be one on which the quoted datagram was captured.
+        # The interface of the error need not be one on which the quoted packet was captured.
         key = self._key(key, (CAPTURE_DUPLICATE,))
-        if self._skips_udp(key, frame):
+        is_udp = quoted.protocol == _UDP
+        if self._skips_udp(key, frame) if is_udp else self._skips_tcp(key, frame):
             return []
         self.stats.icmp_unreachable += 1
-        body = quoted.start + _UDP_HEADER
-        # In compiled code no slice may end before it begins.
-        payload = data[body : max(body, quoted.end)]
+        payload = f"{_QUOTED[quoted.protocol]} {reason}".encode()
         kind_of = PacketKind.ICMP_UNREACHABLE
         return [(kind_of, frame[0], frame[1], key, payload, None, header.faults)]
-
 
 def packets(frames: Iterable[Frame]) -> Iterator[Packet]:
     """Yield the packets of a capture's frames. For the counters, use a `Decapsulator`."""

@@ -19,13 +19,13 @@ class FlowStats:
     tcp: int = 0
     """TCP segments passed on."""
     icmp_unreachable: int = 0
-    """Port-unreachable errors passed on."""
+    """Destination-unreachable errors passed on."""
     unknown_link: dict[int, int] = field(default_factory=dict)
     """Link type -> frames that could not be read because of it."""
     non_ip: int = 0
     """Frames without an IP packet (ARP, spanning tree ...), or with a cut link header."""
     other_protocols: int = 0
-    """IP packets with neither UDP nor TCP nor a port-unreachable error."""
+    """IP packets with neither UDP nor TCP nor an error that is passed on."""
     malformed: int = 0
     """Packets set aside because an IP, UDP or TCP header is broken or not captured."""
     tunnelled: int = 0

@@ -79,7 +79,9 @@ class PacketKind(IntEnum):
     TCP = 1
     """One TCP segment, with the bytes of the stream that it made available in order."""
     ICMP_UNREACHABLE = 2
-    """An ICMP or ICMPv6 port-unreachable error. The key is that of the quoted datagram."""
+    """An ICMP or ICMPv6 destination-unreachable error. The key is that of the quoted datagram or
+    segment. The payload is text: its transport, a space, the reason.
+    """
     TCP_STREAM = 3
     """Not a packet: bytes of a TCP direction behind a gap that will not be filled, because the peer
     acknowledged it, a bound was reached, the connection was replaced or evicted, or the capture
@@ -87,6 +89,10 @@ class PacketKind(IntEnum):
     counts neither as a packet nor as a segment. Frame and time are those of the packet that
     released the bytes.
     """
+
+
+PORT_UNREACHABLE: Final = "port unreachable"
+"""What the host itself says if no program listens."""
 
 
 Packet: TypeAlias = tuple[

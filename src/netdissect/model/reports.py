@@ -287,7 +287,7 @@ class EndHint:
     was captured, but not the goodbye; `notice`: the last message of a side is a goodbye unless the
     connection goes on after the capture; `notices`: the same, but it went on after an earlier one;
     `asked`: the capture ends too soon after a request to begin to have the answer; `unreachable`:
-    an ICMP error says that nothing listens on the port of a side.
+    an ICMP error says that a side cannot be reached.
     """
     direction: int
     """`Direction` of the frame."""

@@ -302,7 +302,7 @@ class Recogniser:
         return flow.waits and still_short(flow)
 
     def hold_error(self, name: Name, packet: Packet) -> None:
-        """Hold an ICMP error that quotes a datagram of a flow that waits."""
+        """Hold an ICMP error that quotes a packet of a flow that waits."""
         flow = self.sampled(name)
         if flow is not None and len(flow.packets) < _PACKETS:
             flow.packets.append((0 if packet[3] == flow.key else 1, packet))
@@ -347,7 +347,7 @@ class Recogniser:
         return True
 
     def _count_only(self, flow: Flow, protocol: str) -> None:
-        self._alone(protocol, sum(p[0] == _UDP or bool(p[4]) for _, p in flow.packets))
+        self._alone(protocol, sum(p[0] == _UDP or bool(p[5] and p[4]) for _, p in flow.packets))
 
     def finish(self) -> None:
         """Judge all remaining flows. Claimed ones begin in the order of their first frames."""

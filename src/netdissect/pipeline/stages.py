@@ -352,12 +352,12 @@ class Pipeline(PacketSink):
         self._hold(flow, name, packet, [piece.data for piece in segment.stream])
 
     def _icmp(self, packet: Packet) -> None:
-        """Process an ICMP error that quotes a datagram."""
-        name = packet[3]
-        flow = self._table.get(name)
+        """Process an ICMP error that quotes a datagram or segment."""
+        transport, _, reason = packet[4].decode().partition(" ")
+        flow = self._table.get(name := name_of(transport, packet[3]))
         if flow is not None and flow.connection is not None:
-            side = 0 if packet[3] == flow.key else 1
-            flow.connection.icmp_unreachable(side ^ flow.client, packet[1], packet[2])
+            way = int(packet[3] != flow.key) ^ flow.client
+            flow.connection.icmp_unreachable(way, packet[1], packet[2], reason)
         else:
             self.recogniser.hold_error(name, packet)
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 from netdissect.model.claims import Hints
 from netdissect.model.events import Ev, Event
 from netdissect.model.native import i64
+from netdissect.model.packets import PORT_UNREACHABLE
 from netdissect.model.policy import Policy, TimeoutRule
 from netdissect.model.reports import EndHint, TimeoutVerdict
 from netdissect.model.segments import TcpSegment
@@ -263,15 +264,16 @@ class Connection(ScanSink):
         if self.machine.over and not over:
             self.lifetime.cut = (direction, time_ns)
 
-    def icmp_unreachable(self, direction: int, frame: i64, time_ns: i64) -> None:
-        """Process an ICMP error that quotes a datagram of `direction`."""
-        self.silence.unreachable(1 - direction, frame, time_ns)
+    def icmp_unreachable(self, direction: int, frame: i64, time_ns: i64, reason: str) -> None:
+        """Process an ICMP error that quotes a packet of `direction`."""
+        self.silence.unreachable(1 - direction, frame, time_ns, reason)
         self.after = (time_ns, frame)
-        self._step("unreachable", "port unreachable", direction, frame, time_ns)
-        self.findings.add(
-            "port-unreachable", frame, time_ns, direction,
-            f"nothing listens at {self.endpoints[1 - direction]}",
-        )  # fmt: skip
+        endpoint = self.endpoints[1 - direction]
+        code, text = "destination-unreachable", f"{endpoint} cannot be reached: {reason}"
+        if reason == PORT_UNREACHABLE and self.transport == "udp":
+            self._step("unreachable", reason, direction, frame, time_ns)
+            code, text = "port-unreachable", f"nothing listens at {endpoint}"
+        self.findings.add(code, frame, time_ns, direction, text)
 
     def _first_datagram(self, direction: int, frame: i64, time_ns: i64) -> None:
         """Process the first datagram of a direction."""

@@ -182,14 +182,14 @@ class SilenceDetector:
             or span.from_ns < since_ns
         ]
 
-    def unreachable(self, side: int, frame: int, time_ns: int) -> None:
-        """Process an ICMP error: nothing listens on the port of a side."""
+    def unreachable(self, side: int, frame: int, time_ns: int, reason: str) -> None:
+        """Process an ICMP error: a side cannot be reached."""
         known = self.error
         if known is None or known.direction != side or self.last(side)[0] > known.time_ns:
-            self.error = EndHint("unreachable", side, frame, time_ns)
+            self.error = EndHint("unreachable", side, frame, time_ns, reason)
 
     def gone(self) -> EndHint | None:
-        """Return the error that shows that nothing listens on the port of a side any more."""
+        """Return the error that shows that a side cannot be reached any more."""
         error = self.error
         return None if error is None or self.last(error.direction)[0] > error.time_ns else error
 
