@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import replace
 from functools import partial
+from io import StringIO
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,14 @@ from netdissect.diagnosis import diagnose
 from netdissect.diagnosis.answers import answer
 from netdissect.diagnosis.causes import cause_of
 from netdissect.diagnosis.words import NO_SILENCE, line, verdict
-from netdissect.model.diagnosis import Burst, Cause, Limits, Loss
+from netdissect.model.diagnosis import ENDINGS, Burst, Cause, Limits, Loss
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import ConnectionReport, EndHint, ProbeReport, RttSummary
 from netdissect.pipeline import Options
 from netdissect.pipeline.reports import Reports
+from netdissect.render.connections import show_connections
+from netdissect.render.console import Screen
+from netdissect.render.units import Clock
 from twocaptures import Record, followed_by, goes_on, held_back, rewritten
 
 TESTS = Path(__file__).parents[1]
@@ -958,3 +962,22 @@ def test_a_tcp_stall_is_told_however_little_is_sent(
     assert (report.diagnosis.cause.what == "silence") == silent
     assert ("acknowledged more than 200 ms late." in report.diagnosis.cause.text) != silent
     assert "nothing bad" not in report.diagnosis.cause.text
+
+
+def test_the_table_of_connections_says_how_they_ended_as_the_diagnosis_does() -> None:
+    shown = set()
+    for name in TOLD:
+        connections = list(analyze(str(CAPTURES / name)).connections)
+        stream = StringIO()
+        show_connections(Screen(stream, width=250, color="never"), connections, Clock())
+        for report, row in zip(connections, stream.getvalue().splitlines()[2:], strict=True):
+            if report.close is None and report.diagnosis is not None:
+                assert f" {report.diagnosis.ending.text} " in row
+                shown.add(report.diagnosis.ending.how)
+    assert shown >= {"dropped", "silent", "timed-out", "unknown", "open", "never-answered"}
+
+
+def test_every_ending_has_its_words() -> None:
+    source = (TESTS.parent / "src/netdissect/model/diagnosis.py").read_text("utf-8")
+    told = source.partition("    how: str\n")[2].partition("reason:")[0]
+    assert set(re.findall(r"`([a-z-]+)`", told)) == set(ENDINGS)

@@ -56,7 +56,8 @@ def packets(rows, *, key=CLIENT, start=1):
     for frame, (direction, at, payload) in enumerate(rows, start):
         kind = PacketKind.UDP if payload is not None else PacketKind.ICMP_UNREACHABLE
         this = reverse_key(key) if direction else key
-        made.append((kind, frame, int(at * SECOND), this, payload or b"", None, ()))
+        octets = b"udp port unreachable" if payload is None else payload
+        made.append((kind, frame, int(at * SECOND), this, octets, None, ()))
     return made
 
 
