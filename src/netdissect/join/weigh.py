@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from netdissect.model.native import append, i64, vec
+from netdissect.model.native import ABSENT, append, i64, vec
 
 RULED_OUT: Final = 1e-4
 """What has less than this share of the total weight is ruled out."""
@@ -32,8 +32,6 @@ _APPEARED: Final = 1e-22
 """Least probability density, per ns, of an arrival that nobody was seen to send."""
 _HOPELESS: Final = 1e-7
 """An assignment with less than this share of the heaviest's weight is dropped."""
-_NEGLIGIBLE: Final = 1e-3
-"""Part of a threshold that may be neglected."""
 _COMPARABLE: Final = 0.05
 """An assignment with this share of the heaviest's weight is about as likely."""
 _NEAR_SHARE: Final = 0.5
@@ -44,6 +42,9 @@ count as so frequent that much of what is equal would be ambiguous, without bein
 """
 _MIN_WIDTH_NS: Final = 100_000.0
 """Delays that differ by less than this are not told apart."""
+_PLACE_BITS: Final = 8
+_PLACE: Final = 1 << _PLACE_BITS
+"""An extension is an assignment times this, plus a datagram."""
 
 
 class Delays:
@@ -152,53 +153,120 @@ class Matching:
         """How many extensions of assignments were weighed."""
 
 
-_Assignment = bytes
-"""Per datagram sent, the number of its first arrival, from 1, or 0. Then, per arrival so far, the
-number of the datagram that it is, from 1, or 0.
-"""
-_BYTES: Final = tuple([bytes((number,)) for number in range(256)])
+class _Assignments:
+    """The assignments that are followed. There may be many: they are rows of machine integers."""
+
+    __slots__ = ("ahead", "arrived", "rows", "size", "weights", "width")
+
+    def __init__(self, sent: i64, arrived: i64) -> None:
+        self.size = sent
+        """Datagrams sent."""
+        self.arrived: i64 = 0
+        """Arrivals that the assignments explain so far."""
+        self.ahead = (sent + 7) >> 3
+        """Words of a row that hold, per datagram sent, the number of its first arrival, from 1, or
+        0; eight to a word. Then, per arrival, the number of the datagram that it is, from 1, or 0.
+        """
+        self.width = self.ahead + ((arrived + 7) >> 3)
+        """Words of a row."""
+        self.rows = vec[i64]([0] * int(self.width))
+        self.weights = vec[float]([1.0])
+        """Relative to the heaviest: the product over many arrivals would underflow."""
+
+    def first(self, place: i64, index: i64) -> i64:
+        """Return the number of the first arrival of a datagram sent, from 1, or 0."""
+        return self.rows[place * self.width + (index >> 3)] >> ((index & 7) << 3) & 0xFF
+
+    def sender(self, place: i64, index: i64) -> i64:
+        """Return the number of the datagram that an arrival is, from 1, or 0."""
+        at = place * self.width + self.ahead + (index >> 3)
+        return self.rows[at] >> ((index & 7) << 3) & 0xFF
+
+    def is_first(self, place: i64, index: i64) -> bool:
+        """Return whether an arrival is the first one of a datagram sent."""
+        who = self.sender(place, index)
+        return who > 0 and self.first(place, who - 1) == index + 1
+
+    def without_sender(self, place: i64) -> i64:
+        """Return how many arrivals nobody was seen to send."""
+        count: i64 = 0
+        index: i64 = 0
+        while index < self.arrived:
+            count += not self.sender(place, index)
+            index += 1
+        return count
+
+    def inversions(self, place: i64) -> i64:
+        """Return how many first arrivals come after that of a datagram sent later."""
+        newest: i64 = 0
+        count: i64 = 0
+        index: i64 = 0
+        while index < self.arrived:
+            if self.is_first(place, index):
+                who = self.sender(place, index)
+                count += who < newest
+                if who > newest:  # noqa: PLR1730 - the builtin would cost more
+                    newest = who
+            index += 1
+        return count
+
+    def keep(self, extensions: vec[i64], weights: vec[float]) -> None:
+        """Replace the assignments by extensions of them by one arrival.
+
+        Args:
+            extensions: of each, the place of the assignment times `_PLACE`, plus the number of the
+                datagram that the arrival is, or 0.
+            weights: their weights.
+
+        """
+        before, width, index = self.rows, self.width, self.arrived
+        rows = vec[i64]([0] * (len(extensions) * int(width)))
+        to: i64 = 0
+        for extension in extensions:
+            who = extension & (_PLACE - 1)
+            source = (extension >> _PLACE_BITS) * width
+            for word in range(width):
+                rows[to + word] = before[source + word]
+            if who:
+                rows[to + self.ahead + (index >> 3)] |= who << ((index & 7) << 3)
+                at = to + ((who - 1) >> 3)
+                shift = ((who - 1) & 7) << 3
+                if not rows[at] >> shift & 0xFF:
+                    rows[at] |= (index + 1) << shift
+            to += width
+        self.rows, self.weights = rows, weights
+        self.arrived += 1
 
 
 def weigh(sent: Sequence[int], arrived: Sequence[int], priors: Priors) -> Matching:
     """Return which of several equal datagrams arrived when.
 
     Args:
-        sent: when each was sent, in order; at most 255.
-        arrived: when each arrived, in order; at most 255.
+        sent: when each was sent, in order; at most 127.
+        arrived: when each arrived, in order; at most 127.
         priors: what is known of their direction.
 
     """
     size = len(sent)
     found = Matching(size, len(arrived))
-    assignments: list[_Assignment] = [bytes(size)]
-    weights = vec[float]([1.0])
+    assignments = _Assignments(size, len(arrived))
     cut = False
     appeared = _unsent(size, max(arrived[-1], sent[-1]) - sent[0], priors)
     for time_ns in arrived:
-        found.effort += len(assignments) * (size + 1)
-        assignments, weights = _extend(
-            assignments, weights, time_ns, sent, arrived, priors, appeared
-        )
+        found.effort += len(assignments.weights) * (size + 1)
         most = _FOLLOWED_IN_DOUBT if cut else MAX_ASSIGNMENTS
-        if len(assignments) > most:
-            ranked = sorted(range(len(assignments)), key=list(weights).__getitem__, reverse=True)
-            dropped = sum([weights[place] for place in ranked[most:]])
-            cut = cut or dropped > RULED_OUT / 10
-            del ranked[most:]
-            assignments = [assignments[place] for place in ranked]
-            weights = vec[float]([weights[place] for place in ranked])
-    _count_losses(assignments, weights, size, priors.lost)
-    best = _best(assignments, weights, size)
+        dropped = _extend(assignments, time_ns, sent, arrived, priors, appeared, most)
+        cut = cut or dropped > RULED_OUT / 10
+    _count_losses(assignments, priors.lost)
+    best = _best(assignments)
     for index in range(len(arrived)):
-        who = best[size + index]
-        if who:
-            found.sender[index] = who - 1
-            found.first[index] = best[who - 1] == index + 1
+        found.sender[index] = assignments.sender(best, index) - 1
+        found.first[index] = assignments.is_first(best, index)
     if cut:
         found.doubtful_sent = [True] * size
         found.doubtful_arrived = [True] * len(arrived)
-    elif len(assignments) > 1:
-        _mark_doubts(assignments, weights, found.doubtful_sent, found.doubtful_arrived)
+    elif len(assignments.weights) > 1:
+        _mark_doubts(assignments, found.doubtful_sent, found.doubtful_arrived)
     return found
 
 
@@ -228,37 +296,28 @@ def _unsent(sent: int, span_ns: i64, priors: Priors) -> float:
     return max(_APPEARED, priors.unseen * again * float(sent) / float(max(span_ns, 0) + least_ns))
 
 
-def _count_losses(
-    assignments: list[_Assignment], weights: vec[float], size: int, lost: float
-) -> None:
+def _count_losses(assignments: _Assignments, lost: float) -> None:
     """Weigh that the datagrams without an arrival were lost."""
-    for place, assignment in enumerate(assignments):
+    weights, size = assignments.weights, assignments.size
+    for place in range(len(weights)):
         weight: float = weights[place]
         for index in range(size):
-            if not assignment[index]:
+            if not assignments.first(place, index):
                 weight *= lost
         weights[place] = weight
 
 
-def _without_sender(assignment: _Assignment, size: int) -> int:
-    """Return how many arrivals nobody was seen to send."""
-    count = 0  # `bytes.count` would be a call by name, which costs more than this loop
-    for index in range(size, len(assignment)):
-        count += not assignment[index]
-    return count
-
-
 def _extend(
-    assignments: list[_Assignment],
-    weights: vec[float],
+    assignments: _Assignments,
     time_ns: int,
     sent: Sequence[int],
     arrived: Sequence[int],
     priors: Priors,
     appeared: float,
-) -> tuple[list[_Assignment], vec[float]]:
-    """Return the assignments extended by the arrival at `time_ns`, and their weights, the heaviest
-    being 1; without those that are hopeless.
+    most: int,
+) -> float:
+    """Extend the assignments by the arrival at `time_ns`, without those that are hopeless, and
+    those beyond `most`, the lightest. Return the weight of the latter.
     """
     kept, copied = 1 - priors.lost, priors.copied
     first = vec[float]()
@@ -271,117 +330,109 @@ def _extend(
             break
         first = append(first, chance)
     # The lag of a copy is counted from the first arrival of its datagram: any earlier arrival.
-    size = len(sent)
-    number = len(assignments[0]) - size + 1
     again = vec[float]()
     if len(first):
-        for place in range(number - 1):
+        for place in range(assignments.arrived):
             lag = priors.lags.density(time_ns - arrived[place])
             again = append(again, copied / (1 - copied) * lag)
     # Most extensions are hopeless, so they are weighed before they are built.
-    extended = vec[float]()
+    weights = assignments.weights
+    extended = vec[float]([0.0] * (len(weights) * (len(first) + 1)))
     top: float = 0.0
-    for place, assignment in enumerate(assignments):
+    at: i64 = 0
+    for place in range(len(weights)):
         weight: float = weights[place]
         product: float = weight * appeared
-        extended = append(extended, product)
+        extended[at] = product
+        at += 1
         if product > top:  # noqa: PLR1730 - the builtin would cost more
             top = product
         for index in range(len(first)):
-            earlier = assignment[index]
+            earlier = assignments.first(place, index)
             product = weight * (again[earlier - 1] if earlier else first[index])
-            extended = append(extended, product)
+            extended[at] = product
+            at += 1
             if product > top:  # noqa: PLR1730 - the builtin would cost more
                 top = product
-    return _without_hopeless(assignments, extended, top, number)
+    return _keep_heaviest(assignments, extended, top, most)
 
 
-def _without_hopeless(
-    assignments: list[_Assignment], extended: vec[float], top: float, number: int
-) -> tuple[list[_Assignment], vec[float]]:
-    """Return the extended assignments that are not hopeless, and their weights, the heaviest being
-    1.
+def _keep_heaviest(
+    assignments: _Assignments, extended: vec[float], top: float, most: int
+) -> float:
+    """Replace the assignments by those of their extensions that are not hopeless, at most `most`;
+    return the weight of further ones.
 
     Args:
         assignments: without the new arrival.
         extended: the weights of the extensions of each: first that nobody sent the arrival, then
             that it is datagram 1, 2 ...
         top: the heaviest of them.
-        number: number of the new arrival, from 1.
+        most: how many are kept.
 
     """
     least: float = _HOPELESS * top
-    width = len(extended) // len(assignments)
-    kept: list[_Assignment] = []
-    kept_weights = vec[float]()
+    columns: i64 = len(extended) // len(assignments.weights)
+    extensions = vec[i64]()
+    weights = vec[float]()
     at: i64 = 0
-    for before in assignments:
-        for who in range(width):
+    for place in range(len(assignments.weights)):
+        for who in range(columns):
             weight: float = extended[at]
             at += 1
-            if weight <= least:
-                continue
-            assignment = before
-            if who and not assignment[who - 1]:
-                assignment = assignment[: who - 1] + _BYTES[number] + assignment[who:]
-            kept.append(assignment + _BYTES[who])
-            # Relative to the heaviest: the product over many arrivals would underflow.
-            kept_weights = append(kept_weights, weight / top)
-    return kept, kept_weights
+            if weight > least:
+                extensions = append(extensions, place << _PLACE_BITS | who)
+                weights = append(weights, weight / top)
+    dropped: float = 0.0
+    if len(weights) > most:
+        ranked = sorted(range(len(weights)), key=list(weights).__getitem__, reverse=True)
+        for place in ranked[most:]:
+            dropped += weights[place]
+        extensions = vec[i64]([extensions[place] for place in ranked[:most]])
+        weights = vec[float]([weights[place] for place in ranked[:most]])
+    assignments.keep(extensions, weights)
+    return dropped
 
 
-def _best(assignments: list[_Assignment], weights: vec[float], size: int) -> _Assignment:
-    """Return the heaviest of the assignments that explain the most arrivals; of those of comparable
-    weight, the one that supposes the least reordering.
+def _best(assignments: _Assignments) -> int:
+    """Return the place of the heaviest of the assignments that explain the most arrivals; of those
+    of comparable weight, of the one that supposes the least reordering.
     """
+    weights = assignments.weights
     total: float = 0.0
     for place in range(len(weights)):
         total += weights[place]
     possible: float = RULED_OUT * total
     # Seldom is there an arrival that nobody was seen to send: if it may have been sent, it was.
-    unsent = len(assignments[0])
+    unsent = assignments.arrived + 1
     top: float = 0.0
-    for place, assignment in enumerate(assignments):
+    for place in range(len(weights)):
         weight: float = weights[place]
         if weight < possible:
             continue
-        count = _without_sender(assignment, size)
+        count = assignments.without_sender(place)
         if count < unsent:
             unsent, top = count, weight
         elif count == unsent and weight > top:
             top = weight
     least: float = _COMPARABLE * top
-    best: int | None = None
-    heaviest: float = 0.0
-    fewest = 0
-    for place, assignment in enumerate(assignments):
+    best, heaviest = 0, 0.0
+    fewest: i64 = ABSENT
+    for place in range(len(weights)):
         weight = weights[place]
-        if weight < least or _without_sender(assignment, size) > unsent:
+        if weight < least or assignments.without_sender(place) > unsent:
             continue
-        count = _inversions(assignment, size)
-        if best is None or count < fewest or (count == fewest and weight > heaviest):
+        count = assignments.inversions(place)
+        if fewest == ABSENT or count < fewest or (count == fewest and weight > heaviest):
             best, fewest, heaviest = place, count, weight
-    return assignments[best or 0]
-
-
-def _inversions(assignment: _Assignment, size: int) -> int:
-    """Return how many first arrivals come after that of a datagram sent later."""
-    newest, count = 0, 0
-    for index in range(size, len(assignment)):
-        who = assignment[index]
-        if who and assignment[who - 1] == index - size + 1:
-            count += who < newest
-            newest = max(newest, who)
-    return count
+    return best
 
 
 def _mark_doubts(
-    assignments: list[_Assignment],
-    weights: vec[float],
-    doubt_sent: list[bool],
-    doubt_arrived: list[bool],
+    assignments: _Assignments, doubt_sent: list[bool], doubt_arrived: list[bool]
 ) -> None:
     """Mark the datagrams and arrivals about which possible assignments disagree."""
+    weights = assignments.weights
     total: float = 0.0
     top: float = 0.0
     for place in range(len(weights)):
@@ -392,68 +443,40 @@ def _mark_doubts(
     least: float = RULED_OUT * total
     if total - top < least:
         return  # all others together are ruled out
-    if len(assignments) == 2:  # noqa: PLR2004 - three quarters of all cases
-        _mark_differences(assignments[0], assignments[1], doubt_sent, doubt_arrived)
-    else:
-        _mark_spread(assignments, weights, least, doubt_sent, doubt_arrived)
-
-
-def _mark_spread(
-    assignments: list[_Assignment],
-    weights: vec[float],
-    least: float,
-    doubt_sent: list[bool],
-    doubt_arrived: list[bool],
-) -> None:
-    """Mark what more than one alternative of weight `least` is possible for."""
+    # Per assignment, a row: of each datagram sent, its arrivals as bits; of each arrival, twice the
+    # number of its datagram, plus 1 if it is not the first one of it.
     size, came = len(doubt_sent), len(doubt_arrived)
-    by_arrivals: list[dict[int, float]] = [{} for _ in doubt_sent]
-    """Per datagram sent: the set of its arrivals as bits -> weight."""
-    width = 2 * size + 2
-    by_sender = vec[float]([0.0] * (width * came))
-    """Per arrival: weight by twice the number of its datagram, plus 1 if it is not the first."""
-    arrivals = vec[i64]([0] * size)
-    # Together, the assignments below this weigh at most a thousandth of the threshold.
-    negligible: float = _NEGLIGIBLE * least / len(assignments)
-    for place, assignment in enumerate(assignments):
-        weight: float = weights[place]
-        if weight < negligible:
-            continue
-        for index in range(size):
-            arrivals[index] = 0
-        bit: i64 = 1
+    columns: i64 = size + came
+    told = vec[i64]([0] * (len(weights) * int(columns)))
+    at: i64 = 0
+    for place in range(len(weights)):
         for index in range(came):
-            who = assignment[size + index]
+            who = assignments.sender(place, index)
             if who:
-                by_sender[index * width + 2 * who + (assignment[who - 1] <= index)] += weight
-                arrivals[who - 1] |= bit
-            else:
-                by_sender[index * width] += weight
-            bit <<= 1
-        for index in range(size):
-            weighed, bits = by_arrivals[index], arrivals[index]
-            weighed[bits] = weighed.get(bits, 0.0) + weight
-    for index, weighed in enumerate(by_arrivals):
-        doubt_sent[index] = sum([weight >= least for weight in weighed.values()]) > 1
-    for index in range(came):
-        likely = 0
-        for column in range(width):
-            likely += by_sender[index * width + column] >= least
-        doubt_arrived[index] = likely > 1
+                bit: i64 = 1
+                told[at + who - 1] |= bit << index
+                told[at + size + index] = 2 * who + (not assignments.is_first(place, index))
+        at += columns
+    for column in range(size):
+        doubt_sent[column] = _is_doubtful(told, column, columns, weights, least)
+    for column in range(came):
+        doubt_arrived[column] = _is_doubtful(told, size + column, columns, weights, least)
 
 
-def _mark_differences(
-    one: _Assignment, other: _Assignment, doubt_sent: list[bool], doubt_arrived: list[bool]
-) -> None:
-    """Mark the datagrams and arrivals about which two assignments disagree."""
-    size = len(doubt_sent)
-    for index in range(len(doubt_arrived)):
-        who, instead = one[size + index], other[size + index]
-        if who != instead:
-            doubt_arrived[index] = True
-            if who:
-                doubt_sent[who - 1] = True
-            if instead:
-                doubt_sent[instead - 1] = True
-        elif who and (one[who - 1] > index) != (other[who - 1] > index):
-            doubt_arrived[index] = True
+def _is_doubtful(
+    told: vec[i64], column: i64, columns: i64, weights: vec[float], least: float
+) -> bool:
+    """Return whether two values of a column have the weight `least`."""
+    possible: i64 = 0
+    for place in range(len(weights)):
+        value = told[place * columns + column]
+        weight: float = 0.0
+        for other in range(len(weights)):
+            if told[other * columns + column] == value:
+                if other < place:
+                    break  # weighed already
+                weight += weights[other]
+        possible += weight >= least
+        if possible > 1:
+            return True
+    return False
