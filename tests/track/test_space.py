@@ -164,6 +164,45 @@ def test_a_restart_begins_another_epoch() -> None:
     holds(report)
 
 
+@pytest.mark.parametrize(
+    ("number", "sent_ms", "took_ms", "samples"),
+    [(2, 110, 2, 1), (3, 110, 2, 1), (3, 110, 60, 2), (4, 110, 2, 2), (2, 1200, 2, 2)],
+)
+def test_a_quick_answer_soon_after_a_restart_may_be_to_the_unit_before(
+    number: int, sent_ms: int, took_ms: int, samples: int
+) -> None:
+    """Only if that number was in use, and not for longer than a path takes."""
+    made, _ = space()
+    for earlier in (1, 2, 3):
+        send(made, earlier, earlier)
+    made.ack(1, 0, 50, 50 * MS)
+    made.restart()
+    send(made, 1, 100)
+    made.ack(1, 0, 101, 101 * MS)
+    send(made, number, sent_ms)
+    made.ack(number, 0, sent_ms + took_ms, (sent_ms + took_ms) * MS)
+    rtt = made.ack_stats.rtt
+    assert (rtt.samples, rtt.ambiguous) == (samples, 3 - samples)
+
+
+@pytest.mark.parametrize(("strays", "samples"), [((), 1), ((5000,), 0), (range(9000, 9400, 3), 0)])
+def test_an_answer_may_be_to_an_earlier_stray_of_the_number(strays, samples: int) -> None:
+    """A sender that sends in disorder what is left of a long time; of many strays some are
+    forgotten.
+    """
+    made, _ = space(bits=16, reach=1000)
+    send(made, 1, 1)
+    for at, number in enumerate(strays):
+        send(made, number, 2 + at)
+        send(made, 2 + at, 2 + at)  # the old numbers go on
+    send(made, 900, 500)
+    send(made, 1800, 501)
+    for at, number in enumerate(range(2600, 5001, 800)):
+        send(made, number, 502 + at)
+    made.ack(5000, 0, 510, 510 * MS)
+    assert made.ack_stats.rtt.samples == samples
+
+
 def test_carried_units_are_acked_with_their_carrier() -> None:
     carrier, _ = space(name="datagram", ack=AckRule.EXACT, resend=None)
     inner = Space(rule(acked_with="datagram"), 0, Findings(1, {}, None), None)

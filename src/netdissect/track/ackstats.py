@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from netdissect.model.native import i64
+from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import AckRule, QualityRule
 from netdissect.track.context import SpaceContext
 from netdissect.track.feedback import Quality
@@ -28,14 +28,18 @@ PAUSE_NS: Final = 1_000_000_000
 """A shorter gap between two datagrams is not a pause: programs and networks hesitate that long in
 normal operation.
 """
+LATE_NS: Final = 1_000_000_000
+"""An answer that comes within this time, in ns, after another unit of the same number, may be to
+that one.
+"""
 
 
 class AckStats:
     """Counts the settled units of one space, and measures their round trips."""
 
     __slots__ = (
-        "_context", "_passed_ns", "acked", "lateness", "loss_quality", "newest_ns", "on_answer",
-        "passed", "rtt", "try_quality", "unacked",
+        "_context", "_doubt_ns", "_doubted", "_passed_ns", "acked", "lateness", "loss_quality",
+        "newest_ns", "on_answer", "passed", "rtt", "try_quality", "unacked",
     )  # fmt: skip
 
     def __init__(self, context: SpaceContext) -> None:
@@ -52,6 +56,10 @@ class AckStats:
         """
         self._passed_ns: i64 = 0
         """When it was counted last."""
+        self._doubted: i64 = ABSENT
+        """Answers to numbers up to this one may be to those of the epoch before."""
+        self._doubt_ns: i64 = ABSENT
+        """Until when; ABSENT before the first answer in this epoch."""
         self.newest_ns: i64 = 0
         """When the acknowledged unit that was sent last was sent."""
         self.on_answer: Callable[[int, int, int, int, int], None] | None = None
@@ -121,6 +129,22 @@ class AckStats:
         self.passed += 1
         return self.passed == MIN_PASSED
 
+    def restart(self, newest: i64, modulus: i64) -> None:
+        """Note that the numbers restart after this one, at the next multiple of the modulus."""
+        self._doubted = max(self._doubted, newest) + modulus
+        self._doubt_ns = ABSENT
+
+    def _is_doubtful(self, first_ns: i64, time_ns: i64) -> bool:
+        """Return whether an answer to a unit sent at `first_ns` seems quick, and may be to one of
+        the epoch before. Then it took longer than it seems, so that slow ones are as slow as that.
+        """
+        if self._doubt_ns == ABSENT:
+            self._doubt_ns = first_ns + LATE_NS
+        if time_ns <= self._doubt_ns:
+            return not self.rtt.samples or time_ns - first_ns < self.rtt.lowest
+        self._doubted = ABSENT
+        return False
+
     def add(self, seq: int, unit: Unit, frame: i64, time_ns: i64) -> bool:
         """Count an acknowledged unit; return whether it is new evidence of the vantage."""
         # `note_answered` inlined, because this runs once per unit.
@@ -133,7 +157,7 @@ class AckStats:
         if copies > 1:
             telling = self.add_resent(seq, unit, copies, time_ns)
         # An earlier copy, from before the capture, may be the one that is acknowledged.
-        elif unit.again:
+        elif unit.again or (seq <= self._doubted and self._is_doubtful(unit.first_ns, time_ns)):
             self.rtt.ambiguous += 1
         else:
             telling = self.add_sample(time_ns - unit.first_ns)

@@ -142,6 +142,7 @@ class Space(StrayedUnits):
                 elif self._take_older(seq, labelled, mark, type_, frame, time_ns):
                     return
                 again = self.context.misses_first
+            again = again or self.strays.may_have(wire_seq & numbers.mask, time_ns)
         self.units += 1
         record = None
         if self.recorder is not None:
@@ -495,18 +496,17 @@ class Space(StrayedUnits):
         for unit in self.store.outstanding.units():
             self.settle_unacked(unit.number, unit, seen=False)
         self.store.outstanding.clear()
+        self.ack_stats.restart(self.numbers.newest, self.numbers.modulus)
         self.numbers.restart()
-        self.acks.feedback = None
         self.strays.reset()
-        self.current = self._other = None
+        self.acks.feedback = self.current = self._other = None
 
     def release(self) -> None:
         """Drop all references that form cycles, so that no garbage collection is needed."""
         self.on_evidence = self.recorder = self.ack_stats.on_answer = None
-        self.carrier, self.current, self.peer, self.members = None, None, None, ()
-        self.acks.rule = None
+        self.carrier = self.current = self.peer = self.acks.rule = self.strays.recorder = None
+        self.members = ()
         self.repeats.release()
-        self.strays.recorder = None
         self.store.outstanding.clear()
 
     # -- report ------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from typing import Final
 
 from netdissect.model.native import i64
 from netdissect.model.policy import AckRule
+from netdissect.track.ackstats import LATE_NS
 from netdissect.track.context import SpaceContext
 from netdissect.track.numbers import Numbers
 from netdissect.track.recorder import SpaceRecorder
@@ -93,7 +94,8 @@ class Strays:
     """The strays of one space."""
 
     __slots__ = (
-        "_by_wire", "_context", "_numbers", "_run", "_undone", "count", "jump", "recorder", "store",
+        "_by_wire", "_context", "_forgot_ns", "_numbers", "_run", "_undone", "count", "jump",
+        "recorder", "store",
     )  # fmt: skip
 
     def __init__(
@@ -112,6 +114,8 @@ class Strays:
         """Whether it was accepted before, and undone."""
         self._by_wire: dict[int, Stray] | None = None
         """Number on the wire -> stray; None before the first one."""
+        self._forgot_ns = 0
+        """When the newest one came that is not remembered."""
         self.jump: Jump | None = None
         """The newest jump, while it may still be undone."""
 
@@ -157,7 +161,7 @@ class Strays:
         by_wire[stray.wire_seq] = stray
         if len(by_wire) > MAX_STRAYS:
             self._context.hit("MAX_STRAYS")
-            del by_wire[next(iter(by_wire))]
+            self._forgot_ns = by_wire.pop(next(iter(by_wire))).time_ns
 
     def accept(self, units: StrayedUnits, step: int = 0) -> None:
         """Accept the run: its numbers are like all others. The next one is `step` ahead of it."""
@@ -267,6 +271,14 @@ class Strays:
             "sequence-jump", frame, time_ns, context.direction,
             f"{text}; it stands alone unless later ones confirm it", seq=seq, before=last,
         )  # fmt: skip
+
+    def may_have(self, wire_seq: i64, time_ns: i64) -> bool:
+        """Return whether a number that comes now may be that of an earlier stray, which may still
+        be answered.
+        """
+        if self._by_wire is None:
+            return False
+        return time_ns < self._forgot_ns + LATE_NS or self.find(wire_seq) is not None
 
     def find(self, wire_seq: int) -> Stray | None:
         """Return the stray with this number on the wire; None if there is none."""

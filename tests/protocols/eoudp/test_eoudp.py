@@ -275,6 +275,16 @@ def test_a_lost_first_message_of_an_epoch_is_missed_by_its_second() -> None:
     assert restarts(run(steps)) == [4]
 
 
+@pytest.mark.parametrize(("ms", "begun"), [(0, []), (5, [3])])
+def test_a_second_message_that_is_sent_again_begins_no_epoch(ms: int, begun: list[int]) -> None:
+    """Before the server has seen the CONNECT, it repeats what was not acknowledged."""
+    steps = [
+        (1, late(1, 0, ACK)), (1, late(0x0C, 1, ACK, flag=1)), (0, late(0x81, 1, flag=1)),
+        (1, late(0x0C, 1, ACK, flag=1, ms=ms)),
+    ]  # fmt: skip
+    assert restarts(run(steps)) == begun
+
+
 @pytest.mark.parametrize(("number", "begun"), [(142, [4]), (5, [])])
 def test_the_rest_of_an_answer_to_the_connect_before_begins_no_epoch(
     number: int, begun: list[int]

@@ -215,6 +215,7 @@ def _epoch(
     # message.
     key = payload[:1] + payload[row.stamp_end :] if row.document else payload
     server = direction == 1
+    second = key if server and number == row.first_id + 1 else extra.second
     restart = earlier = False
     if opener is None:
         if payload[0] not in (eoudp.CONNECT, eoudp.CONNECT_REJECT):
@@ -231,16 +232,23 @@ def _epoch(
         restart = begins or opener != _NOT_CAPTURED
         opener = key
     # The first message is not in the capture, but the second one shows that numbers have restarted.
-    elif server and extra.pending and number == row.first_id + 1:
-        restart = True
-        opener = _NOT_CAPTURED
+    # It does not if it is the second message of the epoch before, sent again.
+    elif server and second != extra.second:
+        if extra.pending:
+            restart = True
+            opener = _NOT_CAPTURED
     else:
         return None
     if restart:
         events.append((Ev.RESTART, SPACE))
     openers = _replaced(extra.openers, direction, opener)
     pending = extra.pending and (earlier or not server)
-    return Hints(hints.dialects, extra._replace(openers=openers, pending=pending))
+    # Connections may be short: `_replace` takes several times as long.
+    state = DecoderState(
+        extra.order, openers, second, extra.connect, pending, extra.accepted, extra.undecided,
+        extra.far, extra.foreign,
+    )  # fmt: skip
+    return Hints(hints.dialects, state)
 
 
 # -- commands --------------------------------------------------------------------------------------

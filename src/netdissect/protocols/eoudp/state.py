@@ -14,6 +14,8 @@ class DecoderState(NamedTuple):
     """First message of the current epoch of each direction, without its time stamp in the dialects
     whose copies get a fresh one; None until that direction has sent anything.
     """
+    second: bytes = b""
+    """The server's last message numbered as the second of an epoch, like `openers`."""
     connect: bytes = b""
     """The last CONNECT."""
     pending: bool = False
