@@ -27,6 +27,7 @@ from netdissect.join.table import (
 from netdissect.model.joined import Fate, ResendReport
 from netdissect.model.native import i64
 from netdissect.model.reports import ConnectionEvent, UnitRecord
+from netdissect.track.choice import FrameChoice
 
 MIN_MISSED: Final = 3
 """Datagrams that must have arrived unseen to show that a capture misses frames."""
@@ -42,8 +43,9 @@ UNKNOWN: Final = 3
 _NOT_ARRIVED: Final = frozenset({LOST, int(Fate.OUTSIDE)})
 
 
-class Evidence:
-    """Combines the units of one capture with the fates of its frames.
+class Evidence(FrameChoice):
+    """Combines the units of one capture with the fates of its frames. Of units that arrived here,
+    it needs only the copies by the network.
 
     Args:
         table: the fates.
@@ -61,6 +63,10 @@ class Evidence:
         """Datagrams sent here that arrived although the other capture lacks them."""
         self.answered = 0
         """Datagrams sent here whose arrival and acknowledgement were both seen."""
+
+    def takes(self, frame: i64) -> bool:
+        """Return whether the units that come first in a frame are recorded."""
+        return self._table.fate(frame) not in (ARRIVED, APPEARED)
 
     def renumber(self, numbers: Sequence[int]) -> None:
         """Give connection n the number `numbers[n - 1]`."""

@@ -158,9 +158,9 @@ class Joined(Closing):
 
     def _track(self, capture: int, options: Options | None, limits: dict[str, int]) -> None:
         """Track the connections of a capture, and combine their units with the fates."""
-        recorder = Recorder(counted=True)
-        pipeline = Pipeline(options, recorder=recorder)
         evidence = Evidence(self.tables[capture], self.window)
+        recorder = Recorder(counted=True, choice=evidence)
+        pipeline = Pipeline(options, recorder=recorder)
         with open_capture(self.paths[capture]) as reader:
             # Units are dropped once processed: a timeline would grow with the capture.
             reader.on_batch(lambda: evidence.read(recorder.ready(pipeline.now_ns)))

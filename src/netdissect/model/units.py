@@ -108,6 +108,13 @@ class Copy:
         self.fate = fate
         self.delay_ms = delay_ms
 
+    def twin(self) -> Copy:
+        """Return another object with the same values."""
+        return Copy(
+            self.frame, self.time_ns, self.kind, self.basis, self.due_ns, self.attempts_left,
+            self.doubtful, self.by_place, self.fate, self.delay_ms,
+        )  # fmt: skip
+
 
 @mypyc_attr(acyclic=True)
 @dataclass(slots=True, init=False)
@@ -185,6 +192,19 @@ class UnitRecord:
         self.settled_ns = settled_ns
         self.emitted = emitted
         self.extra = {} if extra is None else extra
+
+    def parts(self, count: int) -> list[UnitRecord]:
+        """Return records of `count` consecutive units that are all like this one."""
+        return [
+            UnitRecord(
+                self.connection, self.direction, self.space, self.wire_seq + index,
+                self.seq + index, self.type, [copy.twin() for copy in self.copies],
+                self.acked_frame, self.acked_time_ns, self.rtt_ms, self.rtt_ambiguous, self.outcome,
+                self.delivered_order, self.next_resend_due_ns, self.lost, self.settled_ns,
+                self.emitted,
+            )
+            for index in range(count)
+        ]  # fmt: skip
 
     @property
     def failed(self) -> bool:

@@ -176,13 +176,7 @@ class CarriedSpace(Space):
         if run.open and seq < run.first + run.count:
             run.open = False
             self._open -= 1
-            if self.recorder is None:
-                units = [
-                    Unit(run.sent_ns, run.number, run.sent_ns, run.frame, None)
-                    for _ in range(run.count)
-                ]
-            else:
-                units = self.recorder.units_of(run)
+            units = run.units() if self.recorder is None else self.recorder.units_of(run)
             for place, unit in enumerate(units):
                 self.store.outstanding.add(run.first + place, unit)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import ConnectionEvent, Copy, UnitRecord
+from netdissect.track.choice import FrameChoice
 from netdissect.track.context import SpaceContext
 from netdissect.track.findings import Findings
 from netdissect.track.gaps import Gaps, described
@@ -44,10 +45,12 @@ class Recorder:
     """The records of all connections, in the order of time."""
 
     def __init__(
-        self, *, counted: bool = False, keeps: bool = False, sums: Summing | None = None
-    ) -> None:
+        self, *, counted: bool = False, keeps: bool = False, sums: Summing | None = None,
+        choice: FrameChoice | None = None,
+    ) -> None:  # fmt: skip
         self.sums = sums
         """Sums up the numbered units of a connection; None = they are recorded."""
+        self.choice = choice
         self.keeps = keeps or not counted
         """Whether a copy that comes after its unit's record was emitted gets another record."""
         self.events = not counted
@@ -173,8 +176,8 @@ class ConnectionRecorder:
     """Records one connection."""
 
     __slots__ = (
-        "_scribes", "bare", "connection", "counted", "events", "findings", "keeps", "pending",
-        "spaces", "stream", "sums", "touched", "types",
+        "_scribes", "bare", "choice", "connection", "counted", "events", "findings", "keeps",
+        "pending", "spaces", "stream", "sums", "touched", "types",
     )  # fmt: skip
 
     def __init__(self, connection: int, recorder: Recorder, findings: Findings | None) -> None:
@@ -182,6 +185,7 @@ class ConnectionRecorder:
         """Counts the bounds that are reached."""
         self._scribes = recorder.scribes
         self.sums = None if recorder.sums is None else recorder.sums(connection)
+        self.choice = recorder.choice
         self.spaces: dict[tuple[int, str], SpaceRecorder] = {}
         """(direction, space) -> its recorder."""
         self.stream: Listener | None = None
@@ -252,12 +256,13 @@ class SpaceRecorder:
     """Records the units of one space in one direction."""
 
     __slots__ = (
-        "_emitted", "_gaps", "_order", "_parent", "_runs", "counted", "events", "keeps", "mask",
-        "records", "retired", "unemitted",
+        "_choice", "_emitted", "_gaps", "_order", "_parent", "_runs", "counted", "events", "keeps",
+        "mask", "records", "retired", "unemitted",
     )  # fmt: skip
 
     def __init__(self, parent: ConnectionRecorder, direction: int, rule: SpaceRule) -> None:
         self._parent = parent
+        self._choice = parent.choice
         parent.spaces[direction, rule.name] = self
         self.events = parent.events
         self.counted = parent.counted
@@ -283,6 +288,8 @@ class SpaceRecorder:
         self, space: SpaceContext, seq: int, wire_seq: int, count: int, frame: int, time_ns: int
     ) -> UnitRecord | None:
         """Open a record shared by consecutive new units with numbers above all others."""
+        if self._choice is not None and not self._choice.takes(frame):
+            return None
         record = self._open_first(space, seq, wire_seq, None, frame, time_ns)
         if count > 1:
             record.extra["run"] = count
@@ -325,24 +332,16 @@ class SpaceRecorder:
 
     def units_of(self, run: Carried) -> list[Unit]:
         """Return the units that share the record of a run, each with a record of its own."""
-        if run.record is None:
-            return []
-        return [
-            Unit(run.sent_ns, run.number, run.sent_ns, run.frame, part)
-            for part in self.split(run.record)
-        ]
+        units = run.units()
+        for unit, part in zip(units, self.split(run.record) if run.record else (), strict=False):
+            unit.record = part
+        return units
 
     def split(self, run: UnitRecord) -> list[UnitRecord]:
         """Split a shared record; return one record for each unit."""
         parts: list[UnitRecord] = run.extra.get("parts") or [run]
         if "run" in run.extra and "parts" not in run.extra:
-            parts = []
-            for index in range(run.extra["run"]):
-                parts.append(replace(
-                    run, seq=run.seq + index, wire_seq=run.wire_seq + index,
-                    copies=[replace(run.copies[0])], extra={},
-                ))  # fmt: skip
-            run.extra["parts"] = parts
+            parts = run.extra["parts"] = run.parts(run.extra["run"])
             if not run.emitted:
                 self.unemitted.extend(parts)
         for part in parts:
@@ -354,6 +353,8 @@ class SpaceRecorder:
         time_ns: int,
     ) -> UnitRecord | None:  # fmt: skip
         """Open the record of a new unit."""
+        if self._choice is not None and not self._choice.takes(frame):
+            return None
         self._order += 1
         record = self._open_first(space, seq, wire_seq, type_, frame, time_ns)
         record.delivered_order = self._order if space.receiver_near else None

@@ -64,12 +64,6 @@ class TotallingRecorder(SpaceRecorder):
         self._new(space, time_ns, count, self.totals.arrive(seq, wire_seq, count))
         return None
 
-    def units_of(self, run: Carried) -> list[Unit]:
-        """Return the units of a run."""
-        return [
-            Unit(run.sent_ns, run.number, run.sent_ns, run.frame, None) for _ in range(run.count)
-        ]
-
     def first(
         self, space: SpaceContext, seq: int, wire_seq: int, type_: str | None, frame: int,
         time_ns: int,

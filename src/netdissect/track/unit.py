@@ -146,6 +146,13 @@ class Carried:
         less memory than lists would.
         """
 
+    def units(self) -> list[Unit]:
+        """Return a unit of its own for each of them, without a record."""
+        return [
+            Unit(self.sent_ns, self.number, self.sent_ns, self.frame, None)
+            for _ in range(self.count)
+        ]
+
     @staticmethod
     def of(place: i64, seq: i64) -> Carried:
         """Return the entry of a single unit that has a `Unit` of its own."""
