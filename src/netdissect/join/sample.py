@@ -21,6 +21,8 @@ from netdissect.model.packets import FlowKey, Frame, Packet, PacketKind
 from netdissect.model.reports import CaptureInfo
 from netdissect.model.segments import TcpSegment
 from netdissect.model.sinks import FrameSink, PacketSink
+from netdissect.pipeline.handlers import DatagramHandler
+from netdissect.pipeline.table import HandlerTable, place_of
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -197,8 +199,7 @@ class _Sampler(PacketSink):
         self._first = (0, 0)
         self._number: i64 = 0
         self._last_ns: i64 = 0
-        # Indexed by the key alone: a (is TCP, key) would be one more tuple per datagram.
-        self._udp: dict[FlowKey, Flow] = {}
+        self._udp = HandlerTable()
 
     def head(self) -> list[Frame]:
         """Return the first frames of the capture."""
@@ -223,6 +224,7 @@ class _Sampler(PacketSink):
     def finish(self) -> None:
         """Note the first and the last frame."""
         self._sample.ends = (self._first, (self._number, self._last_ns))
+        self._udp.clear()  # each handler refers to this object
 
     def _jump(self, frame: int, span_ns: int) -> None:
         jumps = self._sample.jumps
@@ -233,13 +235,28 @@ class _Sampler(PacketSink):
             self._sample.jumps_dropped += len(jumps) - len(kept)
             jumps[:] = sorted(kept)
 
+    def ipv4_datagram(
+        self, frame: i64, time_ns: i64, addresses: i64, ports: i64, payload: bytes
+    ) -> bool:
+        """Process an IPv4 UDP datagram if its flow was looked up lately, else return False."""
+        handler = self._udp.at[place_of(addresses, ports)]
+        if handler is None or handler.ports != ports or handler.addresses != addresses:
+            return False
+        handler.take(frame, time_ns, payload)
+        return True
+
     def datagram(self, frame: i64, time_ns: i64, key: FlowKey, payload: bytes) -> None:
         """Process a UDP datagram without faults."""
-        flow = self._udp.get(key)
-        if flow is None:
-            flow = self._new_flow((False, key), time_ns)
-            if flow is None:
-                return
+        handler = self._udp.get(key)
+        if handler is not None:
+            handler.take(frame, time_ns, payload)
+            return
+        flow = self._new_flow((False, key), time_ns)
+        if flow is not None:
+            self.take(flow, frame, time_ns, payload)
+
+    def take(self, flow: Flow, frame: i64, time_ns: i64, payload: bytes) -> None:
+        """Process a UDP datagram of a flow."""
         token = self._tokens.datagram(payload)
         self._sample.rows.add(time_ns, token, frame, flow.number)
         self._count(token, flow, frame, time_ns, None, payload)
@@ -300,8 +317,22 @@ class _Sampler(PacketSink):
         is_tcp, key = flow_id
         flow = sample.flows[flow_id] = Flow(len(sample.flows), key, is_tcp, first_ns=time_ns)
         if not is_tcp:
-            self._udp[key] = flow
+            self._udp.put(key, _UdpFlow(self, flow))
         return flow
+
+
+class _UdpFlow(DatagramHandler):
+    """Passes the datagrams of one flow on to the sampler."""
+
+    __slots__ = ("_flow", "_sampler")
+
+    def __init__(self, sampler: _Sampler, flow: Flow) -> None:
+        self._sampler = sampler
+        self._flow = flow
+
+    def take(self, frame: i64, time_ns: i64, payload: bytes) -> None:
+        """Pass one datagram on."""
+        self._sampler.take(self._flow, frame, time_ns, payload)
 
 
 def _mark(flow: Flow, packet: Packet) -> None:
