@@ -29,8 +29,7 @@ from netdissect.wire.inflate import Bounds
 from netdissect.wire.values import Values
 
 if TYPE_CHECKING:
-    from netdissect.dissect.scope import Scope
-    from netdissect.dissect.walker import Walker
+    from netdissect.dissect.reading import Reader
 
 _log = logging.getLogger(__name__)
 
@@ -99,6 +98,14 @@ def catalogue(protocol: str) -> Catalogue:
     return Catalogue(layer_module(protocol).CODES)
 
 
+@cache
+def _reader(protocol: str) -> Reader:
+    """Return what reads the payloads of a protocol."""
+    from netdissect.dissect.reading import Reader  # noqa: PLC0415 - imports Scapy
+
+    return Reader(catalogue(protocol), layer_module(protocol), finisher(protocol))
+
+
 def dissect(
     protocol: str,
     payload: bytes,
@@ -129,11 +136,11 @@ def dissect(
     )
     try:
         if ours:
-            _read(dissection, where, payload, request, catalogue(where))
+            _reader(where).read(dissection, payload, request)
         # A plug-in's code may fail when it is imported, or never return: it gets a time limit.
         elif protocol not in faults:
-            rows = attempt(catalogue, where, seconds=LOAD_SECONDS)
-            attempt(_read, dissection, where, payload, request, rows)
+            reader = attempt(_reader, where, seconds=LOAD_SECONDS)
+            attempt(reader.read, dissection, payload, request)
     except (Exception, Overrun) as bug:
         if not ours:
             disable(protocol, fault_of(bug))
@@ -153,32 +160,3 @@ def dissect(
             )
         )
     return dissection
-
-
-@cache
-def _tools() -> tuple[type[Scope], type[Walker]]:
-    """Return the classes that import Scapy, so that only dissecting does."""
-    from netdissect.dissect.scope import Scope  # noqa: PLC0415
-    from netdissect.dissect.walker import Walker  # noqa: PLC0415
-
-    return Scope, Walker
-
-
-def _read(
-    dissection: Dissection, where: str, payload: bytes, request: Request, rows: Catalogue
-) -> None:
-    scope_of, walker_of = _tools()
-    walker: Walker = walker_of(rows)
-    dissection.annotations = walker.annotations
-    dissection.messages = walker.messages
-    layer = layer_module(where).root(payload, request)
-    outer = scope_of()
-    outer["_direction"] = request.direction
-    node, _scope, used = walker.walk(layer, payload, outer=outer)
-    walker.used = used
-    dissection.root = node
-    finish = finisher(where)
-    if finish is not None:
-        finish(dissection, request, walker)
-    walker.conclude(dissection)
-    walker.free()

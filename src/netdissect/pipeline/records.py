@@ -121,8 +121,6 @@ class Records:
         """Records that were shown early: (frame, n) = all of earlier frames, and n of this one."""
         self._reliable: dict[tuple[str, str], frozenset[str]] = {}
         """(protocol, dialect) -> spaces with retransmission."""
-        self._requests: dict[tuple[str, str, int, str], Request] = {}
-        """(protocol, dialect, direction, transport) -> how such a datagram was last decoded."""
         self._lately: dict[tuple[str, str, str, str, str], ConnectionFacts] = {}
         """Recent facts about connections, to share equal ones."""
         self._inspectors: dict[int, Inspector | None] = {}
@@ -341,7 +339,8 @@ class Records:
     def _facts_of(self, connection: Connection) -> ConnectionFacts:
         """Return the present facts about a connection, shared with earlier records if equal."""
         machine = connection.machine
-        known = (machine.word, machine.handshake, *connection.endpoints, connection.vantage.word)
+        client, server = connection.endpoints
+        known = (machine.word, machine.handshake, client, server, connection.vantage.word)
         facts = self._lately.get(known)
         if facts is None:
             # Cleared as a whole: it only saves memory, and refills at once.
@@ -367,21 +366,18 @@ class Records:
         self, item: Datagram, connection: Connection, protocol: Protocol, dialect: str
     ) -> Dissection:
         """Return the tree of a datagram, completed by its inspector."""
-        extra = None if item.hints is None else item.hints.extra
-        key = (protocol.name, dialect, item.direction, connection.transport)
-        request = self._requests.get(key)
-        if request is None or request.hints is not extra:
-            request = self._requests[key] = Request(
-                dialect,
-                item.direction,
-                connection.transport,
-                unframed=connection.transport == "tcp",
-                schema=self.schemas.get(protocol.name),
-                hints=extra,
-                bounds=self.bounds,
-            )
+        name = protocol.name
+        request = Request(
+            dialect,
+            item.direction,
+            connection.transport,
+            unframed=connection.transport == "tcp",
+            schema=self.schemas.get(name) if self.schemas else None,
+            hints=None if item.hints is None else item.hints.extra,
+            bounds=self.bounds,
+        )
         tree = dissect(
-            protocol.name, item.payload, request, module=protocol.layer_module, strict=self.strict
+            name, item.payload, request, module=protocol.layer_module, strict=self.strict
         )
         if item.faults:
             _annotate(tree, item.faults, protocol)
@@ -402,12 +398,14 @@ class Records:
 
     def _reliable_spaces(self, protocol: Protocol, dialect: str) -> frozenset[str]:
         key = (protocol.name, dialect)
-        if key not in self._reliable:
+        spaces = self._reliable.get(key)
+        if spaces is None:
             policy = protocol.policy(dialect)
             found = {rule.name for rule in policy.spaces if rule.resend is not None}
             # TCP retransmits what is lost of a stream.
-            self._reliable[key] = frozenset(found | ({MESSAGES} if policy.stream else set()))
-        return self._reliable[key]
+            spaces = frozenset(found | ({MESSAGES} if policy.stream else set()))
+            self._reliable[key] = spaces
+        return spaces
 
 
 def _may_matter(item: Datagram, needs: frozenset[str | None]) -> bool:

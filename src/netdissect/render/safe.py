@@ -26,7 +26,8 @@ _INVISIBLE = frozenset(
 
 _PLAIN = re.compile("[ -~→←–…✓✗»○·]*").fullmatch
 """Matches text of ASCII characters and the signs of this program's own lines."""
-_CONTROLS: Final = bytes([*range(32), 127])
+_VISIBLE: Final = bytes(code if 32 <= code < 127 else 32 for code in range(256))  # noqa: PLR2004
+"""Byte of printable ASCII -> itself, any other -> a space."""
 _OFTEN = 64
 """Maximum length of texts that are cached because they recur, such as a pair of addresses."""
 _MAX_COMBINING = 2
@@ -60,8 +61,9 @@ def is_plain(text: str) -> bool:
     text = text.replace("→", "-")  # in nearly all lines
     if len(text) > LINE_LIMIT:
         return False
-    if text.isascii():  # in a quarter of the instructions of `isprintable`
-        return len(text.encode().translate(None, _CONTROLS)) == len(text)
+    if text.isascii():  # in a tenth of the instructions of `isprintable`
+        octets = text.encode()
+        return octets.translate(_VISIBLE) == octets
     return _PLAIN(text) is not None
 
 

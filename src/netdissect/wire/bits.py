@@ -43,11 +43,13 @@ def slice_bits(data: bytes, start: int, end: int | None = None) -> BitString:
     """Return bits [start, end) as a string of its own; `end` defaults to the last bit."""
     stop = 8 * len(data) if end is None else min(end, 8 * len(data))
     length = max(0, stop - start)
-    if end is None and not start & 7:
-        octets = data[start >> 3 :]
+    if end is not None:
+        octets = extract(data, start, length).to_bytes((length + 7) // 8, "little")
     else:
-        number = extract(data, start, length) if length else 0
-        octets = number.to_bytes((length + 7) // 8, "little")
+        octets = data[start >> 3 :]
+        if start & 7:
+            number = int.from_bytes(octets, "little") >> (start & 7)
+            octets = number.to_bytes((length + 7) // 8, "little")
     result = bytes.__new__(BitString, octets)
     result.bits = length
     return result

@@ -139,49 +139,52 @@ def _close(fields: dict[str, Any]) -> str:
 _LINES: dict[str, str | Callable[[dict[str, Any]], str]] = {
     "sys.input": _input,
     "sys.input_timing": _timing,
-    "sys.snap_empty": "snapshot {tick} = base {base}, nothing changed",
-    "sys.snap_single": "snapshot {tick} (base {base}), {part_size} bytes",
-    "sys.snap": "snapshot {tick} (base {base}), part {part} of {num_parts}, {part_size} bytes",
-    "sys.map_change": "map {name}, {size} bytes",
+    "sys.snap_empty": "snapshot %(tick)s = base %(base)s, nothing changed",
+    "sys.snap_single": "snapshot %(tick)s (base %(base)s), %(part_size)s bytes",
+    "sys.snap": "snapshot %(tick)s (base %(base)s), part %(part)s of %(num_parts)s,"
+                " %(part_size)s bytes",
+    "sys.map_change": "map %(name)s, %(size)s bytes",
     "sys.map_data": _map_data,
     "sys.request_map_data": _map_asked,
     "sys.rcon_auth": _rcon_login,
     "sys.rcon_auth_status": _rcon_status,
     "sys.rcon_auth_on": "rcon login accepted",
     "sys.rcon_auth_off": "rcon login ended",
-    "sys.rcon_line": "rcon says: {line}",
-    "sys.rcon_cmd": "rcon command: {command}",
-    "sys.rcon_cmd_add": "rcon knows {name} {params}: {help}",
-    "game.sv_motd": "message of the day: {message}",
-    "game.sv_broadcast": "broadcast: {message}",
+    "sys.rcon_line": "rcon says: %(line)s",
+    "sys.rcon_cmd": "rcon command: %(command)s",
+    "sys.rcon_cmd_add": "rcon knows %(name)s %(params)s: %(help)s",
+    "game.sv_motd": "message of the day: %(message)s",
+    "game.sv_broadcast": "broadcast: %(message)s",
     "game.sv_chat": _chat,
     "game.cl_say": _say,
     "game.cl_kill": "kills itself",
     "game.sv_kill_msg": _kill,
-    "game.sv_client_drop": "player {client_id} leaves: {reason}",
+    "game.sv_client_drop": "player %(client_id)s leaves: %(reason)s",
     "game.sv_vote_set": _vote_set,
-    "game.sv_vote_status": "votes: {yes} yes, {no} no, {pass} pass of {total}",
-    "game.sv_vote_option_add": "vote option: {description}",
+    "game.sv_vote_status": "votes: %(yes)s yes, %(no)s no, %(pass)s pass of %(total)s",
+    "game.sv_vote_option_add": "vote option: %(description)s",
     "game.sv_vote_option_list_add": _vote_options,
-    "game.sv_vote_option_remove": "no vote option any more: {description}",
-    "game.cl_call_vote": "calls a vote: {type} {value} ({reason})",
+    "game.sv_vote_option_remove": "no vote option any more: %(description)s",
+    "game.cl_call_vote": "calls a vote: %(type)s %(value)s (%(reason)s)",
     "game.cl_vote": _vote,
-    "game.sv_client_info": "player {client_id} is {name}",
+    "game.sv_client_info": "player %(client_id)s is %(name)s",
     "control.close": _close,
-    "connless.request_info": "asks for server info, token {token}",
-    "connless.request_info_64": "asks for server info with 64 players, token {token}",
+    "connless.request_info": "asks for server info, token %(token)s",
+    "connless.request_info_64": "asks for server info with 64 players, token %(token)s",
     "connless.request_list": "asks for the list of servers",
     "connless.request_count": "asks for the number of servers",
     "connless.list": _servers,
-    "connless.count": "{count} servers",
-    "connless.heartbeat": "server at port {alt_port} is there",
-    "connless.info_extended_more": "more players of a server, packet {packet_no}",
+    "connless.count": "%(count)s servers",
+    "connless.heartbeat": "server at port %(alt_port)s is there",
+    "connless.info_extended_more": "more players of a server, packet %(packet_no)s",
     "connless.info": _info,
     "connless.info_64": _info,
     "connless.info_extended": _info,
     "sys.server_info": _info,
 }
-"""Type -> format of the line, or function that returns it. For other types, fields are listed."""
+"""Type -> format of the line, or function that returns it. For other types, fields are listed. The
+formats are for `%`, which takes a quarter of the instructions of `format_map`.
+"""
 
 
 def message_line(message: MessageView, chunk: FieldNode | None) -> str:
@@ -199,7 +202,7 @@ def message_line(message: MessageView, chunk: FieldNode | None) -> str:
         if line is None:
             text = _listed(message.type, fields)
         else:
-            text = line.format_map(fields) if isinstance(line, str) else line(fields)
+            text = line % fields if isinstance(line, str) else line(fields)
             text = _cut(text, _MAX_TEXT)
     except (KeyError, TypeError, ValueError):  # a field that could not be read
         text = _listed(message.type, fields)

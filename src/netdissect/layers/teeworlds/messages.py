@@ -318,7 +318,7 @@ def _checks(row: MessageRow) -> tuple[Check, ...]:
     if sender is not None:
         found.append(
             Check(
-                E(f"_direction is not None and _direction != {int(sender)}"),
+                E(f"_direction != {int(sender)} and _direction is not None"),
                 "teeworlds-wrong-direction",
                 "message_id",
                 f"{name} is sent by the {'server' if sender else 'client'} only",
