@@ -23,6 +23,9 @@ MIN_UNANSWERED: Final = 6
 MIN_MISSING: Final = 3
 """Numbers missing after a silence from which on its side must have kept sending."""
 _SECOND: Final = 1_000_000_000
+_TENTH_NS: Final = 100_000_000
+"""Shorter spans are shown in ms."""
+_MS: Final = 1_000_000
 _MIN_SHOWN_NS: Final = 1_000_000_000
 """A shorter silence to the end of the capture is shown without its duration."""
 _MIN_SHARE: Final = 0.005
@@ -546,4 +549,6 @@ def assumed_dialect(report: ConnectionReport) -> str | None:
 
 
 def _seconds(span_ns: int) -> str:
+    if 0 < span_ns < _TENTH_NS:
+        return f"{tenths(span_ns, _MS)} ms"
     return f"{tenths(span_ns, _SECOND)} s"
