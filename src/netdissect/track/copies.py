@@ -246,11 +246,10 @@ class CountedCopies:
         self._unused.clear()
         self._deferred = 0
         copies, self.copies = self.copies, []
-        few = len(copies) < ENOUGH
         for copy in copies:
             if self._judged < ENOUGH:
-                # The network copies a datagram now and then, so that many are not all its own.
-                copy.decide(copy.copied if few or not copy.copied else None)
+                # The sender may repeat as soon as the network copies.
+                copy.decide(None if copy.copied else False)
             else:
                 made = self._odds(copy.gap_ns) > 1 and copy.gap_ns < LATEST_NS
                 copy.decide(True if made else self.sender_verdict(copy.gap_ns))
