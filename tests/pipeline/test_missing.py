@@ -440,10 +440,22 @@ def test_a_single_jump_of_the_numbers_is_no_loss_on_the_way() -> None:
     assert {report.vantage for report in found} == {"unknown"}
 
 
-def snapped(name: str, octets: int) -> ConnectionReport:
+def all_snapped(name: str, octets: int) -> list[ConnectionReport]:
     frames = frames_of(CAPTURES / f"{name}.pcap")
     cut = [(number, at, link, data[:octets], size) for number, at, link, data, size in frames]
-    return concluded(cut)[0][0]
+    return list(concluded(cut)[0])
+
+
+def snapped(name: str, octets: int) -> ConnectionReport:
+    return all_snapped(name, octets)[0]
+
+
+@pytest.mark.parametrize("octets", [68, 96, 1500])
+def test_a_client_comes_back_although_its_padding_is_cut_off(octets: int) -> None:
+    reports = all_snapped("teeworlds/tw07_reconnect", octets)
+    assert [report.first_frame for report in reports] == [1, 140, 304]
+    copied = sum(space.duplicates + space.retransmissions for one in reports for space in one.spaces)
+    assert not copied
 
 
 @pytest.mark.parametrize("name", ["eoudp/late_reconnect", "eoudp/late_resend_peer_server"])

@@ -241,13 +241,22 @@ class DirectionHandler(DatagramHandler):
         except Exception as bug:  # noqa: BLE001 - as above
             self.bug(frame, time_ns, bug)
 
-    def no_faults(self, events: list[Event]) -> list[Event]:
-        """Return the events of a datagram that the capture has truncated, without those that may be
-        due to that. What is not in the capture may have acknowledged anything.
+    def snapped(self, frame: int, time_ns: int, payload: bytes) -> None:
+        """Process a datagram that the capture has truncated, without the events that may be due to
+        that. What is not in the capture may have acknowledged anything.
         """
-        kept = [event for event in events if event[0] != _NOTE]
-        self.connection.findings.misses |= len(kept) < len(events)
-        return [event for event in kept if event[0] != _RESTART]
+        try:
+            events = self.protocol.scan(payload, self.direction, self.connection.hints)
+            kept = [event for event in events if event[0] != _NOTE]
+            if len(kept) < len(events):
+                self.connection.findings.misses = True
+                kept = [event for event in kept if event[0] != _RESTART]
+            # Only padding is missing from the datagrams that begin a Teeworlds connection.
+            elif self._intake.turns(self, frame, time_ns, payload, kept):
+                return
+            self.track(self.connection, frame, time_ns, payload, kept)
+        except Exception as bug:  # noqa: BLE001 - as above
+            self.bug(frame, time_ns, bug)
 
     def message(
         self, frame: int, time_ns: int, octets: bytes, offset: int,
@@ -391,7 +400,7 @@ class Restarts:
         if CAPTURE_DUPLICATE in faults:
             port.partly(frame, time_ns, payload, _messages_alone)
         elif SNAPPED in faults:
-            port.partly(frame, time_ns, payload, port.no_faults)
+            port.snapped(frame, time_ns, payload)
         else:
             port.take(frame, time_ns, payload)
 
