@@ -18,7 +18,7 @@ measurements" (INFOCOM 1999), extended to both directions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 MAX_DRIFT_PPM: Final = 500.0
@@ -82,6 +82,11 @@ class ClockPiece:
     anchors: int
     contradicting: int
     """Anchors that were discarded because no clock explains them."""
+    whole_ns: int = field(init=False)
+    """`offset_ns`, rounded."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "whole_ns", round(self.offset_ns))
 
     def with_delays_of(self, other: ClockPiece) -> ClockPiece:
         """Return this piece, of one direction, with the least delay of another, seen from both."""
@@ -96,7 +101,7 @@ class ClockPiece:
     def common(self, b_ns: int) -> int:
         """Return what A's clock showed at a time in B."""
         if not self.drift:
-            return b_ns - round(self.offset_ns)
+            return b_ns - self.whole_ns
         # Subtract first: a float cannot hold the ns since 1970.
         since = b_ns - self.at_ns - self.offset_ns
         return self.at_ns + round(since / (1 + self.drift))
@@ -135,7 +140,7 @@ class Clock:
         """Return a capture's time minus the common time, ns; None if that difference changes."""
         if self.steps[capture] or (capture and (self.starts_ns or self.pieces[0].drift)):
             return None
-        return round(self.pieces[0].offset_ns) if capture else 0
+        return self.pieces[0].whole_ns if capture else 0
 
     def common_of_b(self, time_ns: int) -> int:
         """Return the common time of a timestamp of B from which the steps were removed."""

@@ -53,7 +53,7 @@ def mark_doubtful(
         if all(table.fate(frame) in _UNMATCHED for table, frame in places):
             for table, frame in places:
                 table.add_flags(frame, AMBIGUOUS)
-    longest_ns = pairing.usual_ns()
+    longest_ns = pairing.usual_ns
     # Where few datagrams of one direction follow a step, their delays hide what is left of it.
     pieces = pairing.clock.pieces
     vague = [piece.bound_ns is None and piece.anchors < STEP_WINDOW for piece in pieces]

@@ -239,7 +239,7 @@ def _unseen(
     sending, receiving = samples[sender], samples[1 - sender]
     start, end = sending.span(pairing.clock, sender)
     # What arrives sooner may have been sent before the sender's capture began.
-    start += pairing.usual_ns()
+    start += pairing.usual_ns
     missed = seen = 0
     for token, one in receiving.tokens.items():
         frame, time_ns, flow = one.occurrences[0]

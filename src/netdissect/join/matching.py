@@ -28,7 +28,7 @@ from netdissect.join.table import (
     FateTable,
 )
 from netdissect.join.weigh import Priors, is_one, weigh
-from netdissect.model.native import ABSENT
+from netdissect.model.native import ABSENT, mypyc_attr
 
 if TYPE_CHECKING:
     from mypy_extensions import i64
@@ -65,8 +65,9 @@ class _Route:
         self.lane = lane
 
 
+@mypyc_attr(acyclic=True)
 class _Pending:
-    """One datagram that waits."""
+    """One datagram that waits. `_Bucket.clear` breaks its cycle."""
 
     __slots__ = ("bucket", "common_ns", "extent", "frame", "lane")
 
@@ -81,6 +82,7 @@ class _Pending:
         self.bucket = bucket
 
 
+@mypyc_attr(acyclic=True)
 class _Bucket:
     """Datagrams of one channel and one token."""
 

@@ -97,11 +97,13 @@ class Pairing:
     """(arrivals of the sample that the other capture saw sent, arrivals of the sample), both while
     both captures ran.
     """
+    usual_ns: int = field(init=False)
+    """The longest delay that is no sign of two datagrams or two clocks."""
 
-    def usual_ns(self) -> int:
-        """Return the longest delay that is no sign of two datagrams or two clocks."""
-        usual = median(abs(delay_of(anchor, self.clock)) for anchor in self.anchors)
-        return min(MAX_DELAY_NS, max(_MIN_LONGEST_NS, round(_USUAL_DELAYS * usual)))
+    def __post_init__(self) -> None:
+        delays = [abs(delay_of(anchor, self.clock)) for anchor in self.anchors]
+        usual = median(delays or [0])
+        self.usual_ns = min(MAX_DELAY_NS, max(_MIN_LONGEST_NS, round(_USUAL_DELAYS * usual)))
 
 
 def pair(a: Sample, b: Sample, *, resolution_ns: int) -> Pairing:
@@ -282,7 +284,7 @@ def _explained_arrivals(a: Sample, b: Sample, pairing: Pairing) -> tuple[int, in
     sides = (_compared_occurrences(a, 0, pairing), _compared_occurrences(b, 1, pairing))
     times = [[time for each in side.values() for time, _ in each] for side in sides]
     start, end = max(map(min, times)), min(map(max, times))
-    longest = pairing.usual_ns()
+    longest = pairing.usual_ns
     explained = arrived = 0
     for capture, side in enumerate(sides):
         other = sides[1 - capture]
@@ -500,7 +502,7 @@ class _Conversations:
             }
             for capture, sample in enumerate(self.samples)
         ]
-        longest = pairing.usual_ns()
+        longest = pairing.usual_ns
         found: list[Anchor] = []
         a, b = self.samples
         flows = a.flow_list()
