@@ -64,6 +64,8 @@ _WORD: Final = 32
 
 _Read: TypeAlias = Callable[[bytes, int, Any], tuple[Any, int]]
 """(bytes of the layer, bit position, fields read so far) -> (value, position of the next bit)."""
+_Decode: TypeAlias = Callable[[bytes, int, int], tuple[int, int]]
+"""As `VarintCodec.read`."""
 _Octets: TypeAlias = Callable[[Any, bytes], bytes]
 """(fields read so far, bytes that are left) -> those of the field."""
 _Rule: TypeAlias = Callable[[Any], Any]
@@ -74,8 +76,9 @@ class Step:
     """How to read and show one field of a layer."""
 
     __slots__ = ("alignment", "cached", "clean_high", "clean_low", "codec", "condition", "count",
-                 "display", "field", "findings", "kind", "lazy", "method", "min_bits", "name",
-                 "octets", "plain", "private", "read", "shown", "signed", "size")  # fmt: skip
+                 "decode", "display", "field", "findings", "kind", "lazy", "method", "min_bits",
+                 "name", "octets", "plain", "private", "read", "shown", "signed",
+                 "size")  # fmt: skip
 
     def __init__(self, field: Any) -> None:
         self.name: str = field.name
@@ -126,6 +129,8 @@ class Step:
         position that must be 0.
         """
         self.signed = self.method == LOW_FIRST and bool(getattr(bare, "signed", False))
+        self.decode: _Decode | None = bare.codec.read if self.method == CACHED else None
+        """Decodes a number of variable length at a whole byte."""
         self.cached: list[int | None] = [None] * (256 if self.method == CACHED else 0)
         """First byte -> number, if that byte was the whole number, and had no findings."""
         self.private: str = getattr(innermost(inner), "private", "")
@@ -275,18 +280,23 @@ def _number(field: Any, convert: Callable[[Any, Any], Any] | None) -> _Read:
 
 def _varint(field: Any) -> _Read:
     """Return a function that reads a number of variable length."""
-    name, codec, from_state = field.name, field.codec.read, _from_state(field)
+    name, decode, from_state = field.name, field.codec.read, _from_state(field)
 
     def read(data: bytes, position: int, scope: Any) -> tuple[Any, int]:
         if position & 7:
             return from_state(data, position, scope)
-        try:
-            value, after = codec(data, position >> 3, len(data))
-        except VarintError as fault:
-            raise FieldFault("truncated", f"{name}: {fault}") from None
-        return value, after << 3
+        return decoded(name, decode, data, position)
 
     return read
+
+
+def decoded(name: str, decode: _Decode, data: bytes, position: int) -> tuple[int, int]:
+    """Return the number of variable length at a whole byte, and the position behind it."""
+    try:
+        value, after = decode(data, position >> 3, len(data))
+    except VarintError as fault:
+        raise FieldFault("truncated", f"{name}: {fault}") from None
+    return value, after << 3
 
 
 def _sized(field: Any) -> _Read:

@@ -20,6 +20,7 @@ from netdissect.dissect.steps import (
     PADDING,
     Plan,
     Step,
+    decoded,
     hexadecimal,
     plan_for,
 )
@@ -221,10 +222,12 @@ class Walker:
             return position
         value = inline_value(step, data, position) if step.method else None
         cached = value is not None and step.method == CACHED
-        if value is None:
-            value, end = step.read(data, position, scope)
-        else:
+        if value is not None:
             end = position + step.size
+        elif step.decode is not None and not position & 7:  # not by `read`, a call more
+            value, end = decoded(step.name, step.decode, data, position)
+        else:
+            value, end = step.read(data, position, scope)
         scope[step.name] = value
         if value is None:
             return end

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from netdissect.model.annotations import Annotation
 
@@ -189,22 +189,33 @@ def concluded(name: str, value: Any, bit_offset: int, buffer: int) -> FieldNode:
     return FieldNode(name, value, bit_offset, 0, buffer=buffer, generated=True)
 
 
-class Buffer(NamedTuple):
+class Buffer:
     """Bytes that bit offsets refer to."""
 
-    name: str
-    """`payload` for the bytes on the wire, otherwise how they were obtained: `decompressed`,
-    `reassembled`, `re-aligned`.
-    """
-    data: bytes
-    source: tuple[int, int] | None = None
-    """First bit and length in bits of the field they were obtained from; None if that is not one
-    contiguous range.
-    """
-    of: int = 0
-    """Index of the buffer that `source` refers to."""
-    private: str = ""
-    """Privacy class of all of the bytes, as in `FieldNode.private`."""
+    __slots__ = ("data", "name", "of", "private", "source")
+
+    # Not a NamedTuple, whose `__new__` is not compiled: each datagram has one.
+    def __init__(
+        self,
+        name: str,
+        data: bytes,
+        source: tuple[int, int] | None = None,
+        of: int = 0,
+        private: str = "",
+    ) -> None:
+        self.name = name
+        """`payload` for the bytes on the wire, otherwise how they were obtained: `decompressed`,
+        `reassembled`, `re-aligned`.
+        """
+        self.data = data
+        self.source = source
+        """First bit and length in bits of the field they were obtained from; None if that is not
+        one contiguous range.
+        """
+        self.of = of
+        """Index of the buffer that `source` refers to."""
+        self.private = private
+        """Privacy class of all of the bytes, as in `FieldNode.private`."""
 
 
 class LazyFields:

@@ -79,5 +79,4 @@ def _blank(tree: Dissection, node: FieldNode) -> None:
 def _stars(tree: Dissection, index: int, span: tuple[int, int]) -> None:
     buffer = tree.buffers[index]
     first, last = span[0] // 8, (span[0] + span[1] + 7) // 8
-    data = buffer.data[:first] + _STAR * (last - first) + buffer.data[last:]
-    tree.buffers[index] = buffer._replace(data=data)
+    buffer.data = buffer.data[:first] + _STAR * (last - first) + buffer.data[last:]

@@ -28,7 +28,6 @@ _STEPS = ((1.0, "%s%.2f ms"), (99.95, "%s%.1f ms"), (999.5, "%s%.0f ms"))
 _MOST_SECONDS = 99_950.0
 """Limit in milliseconds up to which a duration is in seconds."""
 _KILO = 1000
-_MEGA = 1_000_000
 _LABELS = tuple(direction.label for direction in Direction)
 
 
@@ -99,10 +98,12 @@ class Clock:
 
 def seconds(nanoseconds: int) -> str:
     """Return a span in seconds with six decimals, truncated so that times stay in order."""
-    micros = abs(nanoseconds) // _KILO
     # Called once per line: an f-string with a format takes ten times the instructions.
-    rest = str(_MEGA + micros % _MEGA)[1:]
-    return f"{'-' if nanoseconds < 0 else ''}{micros // _MEGA}.{rest}"
+    micros = str(abs(nanoseconds) // _KILO)
+    if len(micros) < 7:  # noqa: PLR2004 - digits of a second
+        micros = micros.zfill(7)
+    shown = micros[:-6] + "." + micros[-6:]
+    return "-" + shown if nanoseconds < 0 else shown
 
 
 def _wall(time_ns: int, *, utc: bool) -> str:
