@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from netdissect.model.annotations import code_rows
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
 from netdissect.model.reports import UnitRecord
@@ -14,7 +15,7 @@ from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.conclusion import conclude
 from netdissect.track.context import Heard
-from netdissect.track.findings import Findings
+from netdissect.track.findings import MAX_UNREAD, Findings
 from netdissect.track.lane import Lane
 from netdissect.track.recorder import Recorder
 from netdissect.track.unitstore import MAX_OUTSTANDING
@@ -386,6 +387,44 @@ def test_messages_by_one_and_in_runs_give_the_same() -> None:
     for ours, theirs in zip(first, second, strict=True):
         theirs.direction = ours.direction
         assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("direction", "ms", "lost"), [(1, 40, None), (0, 40, True), (1, 400, True), (None, 0, True)]
+)
+def test_an_unreadable_datagram_may_have_carried_an_acknowledgement(
+    direction: int | None, ms: int, lost: bool | None
+) -> None:
+    """Only one of the receiver, from before its answer was overdue."""
+    recorder = Recorder()
+    rows = {row.code: row for row in code_rows("common")}
+    findings = Findings(1, rows, None)
+    policy = Policy("test", (OUTER, INNER))
+    lane, back = (Lane(policy, way, findings, recorder.of(1)) for way in (0, 1))
+    lane.pair(back)
+    lane.set_vantage(sender_near=True, receiver_near=False)
+    for number in range(1, 4):
+        send(lane, number, 0, 0, 10 * number)
+    record = lane.spaces["outer"].store.outstanding.find(1).record
+    for number in range(1, 40):
+        send(back, number, 0, 0, 10 * number)
+    if direction is not None:
+        findings.add("length-beyond-end", ms, ms * MS, direction)
+    lane.spaces["outer"].ack(2, 1, 60, 60 * MS)
+    send(lane, 4, 0, 0, 5500)
+    finish(lane, 5500)
+    assert (record.outcome, record.lost) == ("given_up", lost)
+
+
+def test_of_many_unreadable_datagrams_the_times_of_the_newest_are_known() -> None:
+    findings = Findings(1, {row.code: row for row in code_rows("common")}, None)
+    for ms in range(MAX_UNREAD - 1):
+        findings.add("truncated", ms, ms * MS, 1)
+    assert findings.read_all(1, -9 * MS, -1)
+    assert findings.read_all(0, 0, 9 * MS)
+    findings.add("truncated", 100, 100 * MS, 1)
+    assert not findings.read_all(1, -9 * MS, -1)
+    assert findings.read_all(1, 1 * MS + 1, 2 * MS - 1)
 
 
 def test_what_older_gaps_held_back_is_unknown(monkeypatch) -> None:

@@ -463,19 +463,18 @@ class CarrierSpace(Space):
     def _is_lost(self, seq: int, unit: Unit) -> bool:
         """Return whether an unacknowledged datagram is known to be lost: its receiver has
         acknowledged later ones, and no datagram that may have carried its acknowledgement is
-        missing.
+        missing or malformed.
         """
-        reverse = self.reverse
+        reverse, findings = self.reverse, self.context.findings
         if reverse is None or seq in self._delivered_unread or seq in self.acks.unseen:
             return False
-        if self.context.receiver_near or self.context.findings.misses:
-            return False
-        # Nothing shows that the receiver was still active after this datagram.
-        if unit.first_ns >= self._acked_ns:
+        # Not if nothing shows that the receiver was still active after this datagram.
+        if self.context.receiver_near or findings.misses or unit.first_ns >= self._acked_ns:
             return False
         rtt = self.ack_stats.rtt
         due_ns = unit.first_ns + PATIENCE_NS + (rtt.highest if rtt.samples else 0)
-        return reverse.nothing_missing(unit.first_ns, due_ns)
+        heard = reverse.nothing_missing(unit.first_ns, due_ns)
+        return heard and findings.read_all(reverse.direction, unit.first_ns, due_ns)
 
     def nothing_missing(self, start_ns: int, end_ns: int) -> bool:
         """Return whether no datagram of the current epoch is missing in a span of time."""

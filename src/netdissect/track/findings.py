@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
@@ -12,7 +13,8 @@ from netdissect.model.units import NO_GAPS, CopyGaps
 
 MAX_CODES = 256
 """Codes counted per connection; findings of further codes count by severity only."""
-
+MAX_UNREAD: Final = 64
+"""The newest malformed datagrams of a connection whose times are remembered."""
 
 REPORTED: Final = frozenset(10**power for power in range(19))
 """The occurrences of a code that are reported."""
@@ -20,13 +22,14 @@ _LABELS: Final = [(severity.label, int(severity)) for severity in Severity]
 
 
 class _Kind:
-    """A code, and the index of its severity in counts."""
+    """A code, the index of its severity in counts, and whether its datagrams cannot be read."""
 
-    __slots__ = ("place", "row")
+    __slots__ = ("malformed", "place", "row")
 
     def __init__(self, row: CodeRow) -> None:
         self.row = row
         self.place = int(row.severity)
+        self.malformed = row.group == "malformed"
 
 
 class _Tally:
@@ -66,6 +69,7 @@ class Findings:
     __slots__ = (
         "_connection", "_longest_held_ns", "_rows", "_sink", "_tallies", "bounds", "by_severity",
         "copy_gaps", "directions", "every", "gaps_known", "held_ns", "late", "late_ms", "misses",
+        "unread",
     )  # fmt: skip
 
     def __init__(
@@ -90,6 +94,8 @@ class Findings:
         """Whether the capture is known to miss frames, so that "not seen" proves nothing: something
         is acknowledged that it does not have, or numbers are missing next to their sender.
         """
+        self.unread: deque[tuple[int, int | None]] | None = None
+        """(time, direction) of the newest malformed datagrams; None = there are none."""
         self.held_ns = [0, 0]
         """Direction -> the second longest time that the network has held a datagram back."""
         self._longest_held_ns = [0, 0]
@@ -116,6 +122,15 @@ class Findings:
         self._longest_held_ns[direction] = max(longest_ns, held_ns)
         # The smaller of the two longest: one outlier alone would excuse every early copy.
         self.held_ns[direction] = max(self.held_ns[direction], min(longest_ns, held_ns))
+
+    def read_all(self, direction: int, start_ns: int, end_ns: int) -> bool:
+        """Return whether no datagram of a direction was malformed in a span of time."""
+        unread = self.unread
+        if unread is None:
+            return True
+        if len(unread) == MAX_UNREAD and start_ns <= unread[0][0]:
+            return False
+        return not any(start_ns <= at <= end_ns and way == direction for at, way in unread)
 
     def gaps_of(self, direction: int) -> CopyGaps:
         """Return what gaps tell of the copies that the network made in a direction."""
@@ -220,6 +235,10 @@ class Findings:
             self.every(code, row.severity, frame)
         if concluded_ns is not None and frame is not None and self.late is not None:
             self.late(code, row.severity, frame)
+        if tally.kind.malformed and time_ns is not None:
+            if self.unread is None:
+                self.unread = deque(maxlen=MAX_UNREAD)
+            self.unread.append((time_ns, direction))
         tally.times += 1
         repeats = tally.times
         # Counted by severity above; only the code is forgotten.
