@@ -58,3 +58,20 @@ def test_of_two_long_delays_the_shorter_is_more_likely() -> None:
     found = weigh([0, 135 * MS], [135 * MS - 70_000, 160 * MS], priors)
     assert all(found.doubtful_sent)
     assert all(found.doubtful_arrived)
+
+
+def test_an_arrival_far_sooner_than_any_of_many_leaves_a_doubt() -> None:
+    """It seems to come 59 us before the second of two equal datagrams was sent, and a copy of the
+    first one, which was held back, much later.
+    """
+    usual = [5_000 + 10 * each for each in range(2000)]
+    held = [each * MS for each in range(10, 400, 3)]
+    lags = Delays([MS], 10_000 * MS, 400 * MS)
+    priors = Priors(Delays(usual + held, 10_000 * MS), lags, 0.1, 0.02, 1e-3, 0.5, MS // 10)
+    found = weigh([0, 19_595_000], [19_536_000, 303_077_000], priors)
+    assert all(found.doubtful_sent)
+    assert all(found.doubtful_arrived)
+    # As soon as some of the others, it is beyond doubt.
+    found = weigh([0, 19_595_000], [19_601_000, 303_077_000], priors)
+    assert found.sender[0] == 1
+    assert not found.doubtful_arrived[0]

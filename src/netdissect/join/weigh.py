@@ -40,6 +40,8 @@ _LARGE: Final = 200
 """A sample from this size on shows how rare long delays are. In a smaller one, each of them would
 count as so frequent that much of what is equal would be ambiguous, without being told wrongly.
 """
+_LEAST_JITTER_NS: Final = 10_000
+"""Delays may be shorter by this much than any of a sample."""
 _MIN_WIDTH_NS: Final = 100_000.0
 """Delays that differ by less than this are not told apart."""
 _PLACE_BITS: Final = 8
@@ -76,12 +78,20 @@ class Delays:
         self._far: float = (1 - _NEAR_SHARE) / (total * longest_ns)
         self._one: float = 1 / total
         self._is_large = size >= _LARGE
+        # Nothing comes much sooner than the soonest of many, however little that is: timestamps
+        # differ by what they differ in the sample.
+        self._soonest_ns: i64 = -longest_ns
+        if self._is_large:
+            least = self.known[0]
+            self._soonest_ns = least - max(self.known[size // 10] - least, _LEAST_JITTER_NS)
         self._each: float = size / total / (2 * width * size) if size else 0.0
 
     def density(self, delay_ns: i64) -> float:
         """Return the probability density of a delay, per ns."""
         low = self._count_below(delay_ns - self._width)
         within = self._count_below(delay_ns + self._width + 1) - low
+        if delay_ns < self._soonest_ns:
+            within = 0
         density: float = self._far
         if delay_ns <= self.usual_ns:
             density += self._near
