@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from netdissect.dissect.reading import Reader
 
 _log = logging.getLogger(__name__)
+_UNREAD = FieldNode("", None, 0, 0)
+"""Root of a payload that was not read yet."""
 
 
 class Request:
@@ -132,7 +134,7 @@ def dissect(
         request.direction,
         request.transport,
         [Buffer("payload", payload)],
-        FieldNode(protocol, None, 0, 8 * len(payload)),
+        _UNREAD,
     )
     try:
         if ours:
@@ -159,4 +161,6 @@ def dissect(
                 8 * len(payload),
             )
         )
+    if dissection.root is _UNREAD:
+        dissection.root = FieldNode(protocol, None, 0, 8 * len(payload))
     return dissection

@@ -39,8 +39,8 @@ class RiptideMessage(Layer):
     @classmethod
     def message_type(cls, fields: Mapping[str, Any]) -> str | None:
         """Return the name of the type; None if the message has no bytes."""
-        kind = fields.get("type")
-        return None if kind is None else str(kind)
+        kind: str | None = fields.get("type")
+        return kind
 
     def answers(self, other: Any) -> bool:
         """Return whether this replies to a Connect, echoes a Welcome or Heartbeat, or acknowledges

@@ -16,6 +16,16 @@ from netdissect.layers.fields import Embedded
 from netdissect.layers.riptide import bits, octets
 from netdissect.wire.riptide import SIZE_LIMIT_21, UNDECIDED_BYTES
 
+_BITS = (bits.BIT_LAYERS, 0xF, bits.RiptideInvalid)
+_OCTETS_20 = (octets.BYTE_LAYERS_20, 0xFF, octets.INVALID_20)
+_LAYERS: dict[str, tuple[dict[int, type[Layer]], int, type[Layer]]] = {
+    "riptide-2.0": _OCTETS_20, UNDECIDED_BYTES: _OCTETS_20,
+    "riptide-2.1dev": (octets.BYTE_LAYERS_21DEV, 0xFF, octets.INVALID_21DEV),
+}  # fmt: skip
+"""Dialect in whole bytes -> (layers by type, bits of the type in the first byte, layer of other
+types).
+"""
+
 
 def message_layer(data: bytes, dialect: str) -> type[Layer]:
     """Return the layer of the message in `data`.
@@ -24,11 +34,8 @@ def message_layer(data: bytes, dialect: str) -> type[Layer]:
     """
     if not data:
         return bits.RiptideEmpty
-    if dialect in ("riptide-2.0", UNDECIDED_BYTES):
-        return octets.BYTE_LAYERS_20.get(data[0], octets.INVALID_20)
-    if dialect == "riptide-2.1dev":
-        return octets.BYTE_LAYERS_21DEV.get(data[0], octets.INVALID_21DEV)
-    return bits.BIT_LAYERS.get(data[0] & 0xF, bits.RiptideInvalid)
+    layers, mask, other = _LAYERS.get(dialect, _BITS)
+    return layers.get(data[0] & mask, other)
 
 
 def _fields(length: Any, dialect: str) -> list[Any]:
