@@ -23,9 +23,17 @@ from netdissect.capture.writer import PcapWriter
 from netdissect.cli import cli
 from netdissect.export import json as export
 from netdissect.model.reports import ConnectionReport, UnitRecord
-from netdissect.pipeline import Intervals, analyze, iter_timeline
+from netdissect.pipeline import (
+    Intervals,
+    Options,
+    Pipeline,
+    Recorder,
+    analyze,
+    iter_timeline,
+    look_ahead,
+)
 from netdissect.pipeline.iterate import iter_records
-from twocaptures import on_ethernet, over_ipv6, rewritten, snapped, with_ip
+from twocaptures import Change, on_ethernet, over_ipv6, rewritten, snapped, thinned, with_ip
 
 PROTOCOLS = ("riptide", "teeworlds", "knet", "eoudp", "netplay")
 PATHS = [path for protocol in PROTOCOLS for path in captures(protocol)]
@@ -165,6 +173,21 @@ def test_all_views_agree_on_variants(path: Path, how: str, tmp_path: Path) -> No
     if links - {1, 101} or any(data[12:14] != b"\x08\x00" for _, data, _ in on_ethernet(path)):
         pytest.skip("not IPv4 alone")
     views_agree(Path(rewritten(path, tmp_path / "other.pcap", VARIANTS[how])))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [("teeworlds/ddnet_loss_client_side", snapped(200)), ("knet/tcp_timeout", thinned(0.02, 28))],
+)
+def test_one_pass_sees_the_silences_of_two(name: str, change: Change, tmp_path: Path) -> None:
+    """That the capture misses frames may show only after a pause."""
+    path = rewritten(CAPTURES / f"{name}.pcap", tmp_path / "changed.pcap", change)
+    pipeline = Pipeline(look_ahead(path, Options()), recorder=Recorder())
+    list(iter_timeline(path, pipeline=pipeline))
+    found = [[(span.kind, span.from_ns, span.basis) for span in report.quiet]
+             for report in analyze(path).connections]  # fmt: skip
+    assert found == [[(span.kind, span.from_ns, span.basis) for span in report.quiet]
+                     for report in pipeline.reports]  # fmt: skip
 
 
 def test_copies_that_a_stalled_network_releases_are_the_same_in_all_views(tmp_path: Path) -> None:

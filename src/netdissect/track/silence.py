@@ -135,6 +135,11 @@ class SilenceDetector:
     def end(self, end_ns: int) -> tuple[bool, bool]:
         """Judge the end of the capture; return whether (client, server) is silent then."""
         silent = [False, False]
+        if self._findings.misses:
+            # If that was learnt after them, the capture may lack what ended or answered them.
+            self.spans = [span for span in self.spans if self._stays(span)]
+            for span in self.spans:
+                span.basis = "asked"
         self._check_missing_numbers()
         # Nobody has to be heard after the end of the connection.
         end_ns = self._lifetime.over_ns or end_ns
@@ -153,6 +158,11 @@ class SilenceDetector:
                 # The peer must have been heard: later, nobody could answer.
                 self.check_one_way(side, min(end_ns, self.last(1 - side)[0]), None)
         return silent[0], silent[1]
+
+    def _stays(self, span: QuietSpan) -> bool:
+        """Return whether a span is one although the capture misses frames."""
+        segments = span.kind == "one-way" and self._kernel(span.direction) is not None
+        return segments or span.unanswered >= MANY_QUESTIONS
 
     def _check_missing_numbers(self) -> None:
         """Add the pauses after which numbers are missing: the side went on sending."""
