@@ -78,6 +78,7 @@ def command(
         session.keeps_reports = False
         match = request.match(session)
         program = as_json or bool(table)
+        session.lines = not program
         # Early records may have another vantage than the final one, which `conn.` columns show.
         early = not any(name.startswith("conn.") for name in columns)
         found = wanted(

@@ -132,6 +132,8 @@ class Session(Closing):
     """Whether `records_and_timeline` fills `anomalies`."""
     keeps_reports = True
     """Whether `records_and_timeline` fills `reports`."""
+    lines = True
+    """Whether the messages of records have summary lines."""
 
     def __init__(
         self,
@@ -344,7 +346,7 @@ class Session(Closing):
         """Return the pipeline observer that makes records of datagrams."""
         from netdissect.pipeline.records import Records  # noqa: PLC0415
 
-        return Records(live=self.at_once, lazy=True, **self.choices.decoding())
+        return Records(live=self.at_once, lazy=True, lines=self.lines, **self.choices.decoding())
 
     def scenes(self, on_datagram: Told, *, remember: bool) -> Scenes:
         """Return the pipeline observer that reports every datagram, and remembers recent ones."""

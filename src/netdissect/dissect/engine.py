@@ -39,7 +39,8 @@ _UNREAD = FieldNode("", None, 0, 0)
 class Request:
     """What a layer module may use to read a payload, besides the bytes."""
 
-    __slots__ = ("bounds", "dialect", "direction", "hints", "schema", "transport", "unframed")
+    __slots__ = ("bounds", "dialect", "direction", "hints", "lines", "schema", "transport",
+                 "unframed")
 
     # Not a dataclass, whose `__init__` is not compiled: one of these is made per datagram.
     def __init__(
@@ -52,6 +53,7 @@ class Request:
         schema: Any = None,
         hints: Any = None,
         bounds: Bounds | None = None,
+        lines: bool = True,
     ) -> None:
         self.dialect = dialect
         """Full dialect name, such as `riptide-2.1`."""
@@ -67,6 +69,8 @@ class Request:
         """`Hints.extra` of the connection, or None."""
         self.bounds = bounds or Bounds()
         """Limits for decompression."""
+        self.lines = lines
+        """False if nobody reads the summary lines of messages, which then are empty."""
 
 
 @cache

@@ -41,5 +41,5 @@ class Reader:
         dissection.root = node
         if self._finish is not None:
             self._finish(dissection, request, walker)
-        walker.conclude(dissection)
+        walker.conclude(dissection, lines=request.lines)
         walker.free()

@@ -176,8 +176,10 @@ class Walker:
         node.bit_length = 8 * len(data)
         self.note("trailing-bytes", f"{len(rest)} bytes after the end", offset, 8 * len(rest))
 
-    def conclude(self, dissection: Dissection) -> None:
-        """Complete the dissection once the tree is complete: trailing bytes, fields, summaries."""
+    def conclude(self, dissection: Dissection, *, lines: bool) -> None:
+        """Complete the dissection once the tree is complete: trailing bytes, fields and, with
+        `lines`, summaries.
+        """
         root = dissection.root
         self.trailing(root, dissection.buffers[0].data, self.used)
         known: dict[int, dict[str, Any]] = {}
@@ -191,9 +193,9 @@ class Walker:
         for message in dissection.messages:
             if message.node is root:
                 message.make_fields = make_fields
-            if message.node is not None:
+            if lines and message.node is not None:
                 message.summary = message.summary or message.node.line(message.type)
-        if not dissection.summary:
+        if lines and not dissection.summary:
             dissection.summary = "; ".join([message.summary for message in dissection.messages])
 
     def _field(

@@ -83,6 +83,7 @@ class Records:
         live: bool = False,
         bounds: Bounds | None = None,
         lazy: bool = False,
+        lines: bool = True,
         recorder: Recorder | None = None,
     ) -> None:
         """Create one.
@@ -93,6 +94,7 @@ class Records:
             live: records leave at once instead of waiting for the outcome of their units.
             bounds: how far compressed bodies are inflated.
             lazy: decode a record only when its tree or its messages are requested.
+            lines: False if nobody reads the summary lines of messages, which then are empty.
             recorder: records units; None = one that records each of them.
 
         """
@@ -102,6 +104,7 @@ class Records:
         self.strict = strict
         self.held = DatagramQueue(live=live)
         self.bounds = bounds or Bounds()
+        self.lines = lines
         self._findings: list[tuple[int | None, Finding]] = []
         self.needs: frozenset[str | None] | None = None
         """Only datagrams with a copy of one of these kinds are needed (None in it = of any kind);
@@ -375,6 +378,7 @@ class Records:
             schema=self.schemas.get(name) if self.schemas else None,
             hints=None if item.hints is None else item.hints.extra,
             bounds=self.bounds,
+            lines=self.lines,
         )
         tree = dissect(
             name, item.payload, request, module=protocol.layer_module, strict=self.strict

@@ -52,13 +52,13 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
     root.children.append(node)
     root.bit_length = 8 * len(payload)
     walker.used = len(payload)
-    name = command_name(header.dialect, fields["command"].value, len(content))
-    mark = "!" if fields["important"].value else ""
-    line = f"{name} {fields['id'].value}{mark} {_brief(node)}".rstrip()
-    dissection.summary = line
+    if request.lines:
+        name = command_name(header.dialect, fields["command"].value, len(content))
+        mark = "!" if fields["important"].value else ""
+        dissection.summary = f"{name} {fields['id'].value}{mark} {_brief(node)}".rstrip()
     for message in dissection.messages:
         message.length = len(payload)
-        message.summary = line
+        message.summary = dissection.summary
 
 
 def _brief(node: FieldNode) -> str:

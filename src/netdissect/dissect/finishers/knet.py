@@ -72,8 +72,9 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
         if view.node is not None:
             schema = request.schema or _built_in(request.dialect)
             name = None if schema is None else _decode(view.node, schema, walker)
-            view.summary = _summary(view, name)
-    if not in_stream(request) and root.name != _CONNECT:
+            if request.lines:
+                view.summary = _summary(view, name)
+    if request.lines and not in_stream(request) and root.name != _CONNECT:
         dissection.summary = _datagram_summary(dissection)
 
 

@@ -82,6 +82,7 @@ class _Reader:
         self._schema: Schema = request.schema if self._own else built_in("netplay")
         self._values = PLAIN_VALUES if dialect == "bin1" else NULLABLE_VALUES
         self._bounds: Bounds = request.bounds
+        self._lines: bool = request.lines
         self._budget = max(INFLATED_TOTAL, request.bounds.octets)
 
     # -- bin1, bin2 --------------------------------------------------------------------------------
@@ -139,7 +140,8 @@ class _Reader:
             node.conclude("schema_name", row.name)
             sure = content.usable and not options & ENCRYPTED and not codes
             codes += self._decode(node, row, cursor, walker, buffer, sure=sure)
-        message.summary = _summary(str(kind), row, node)
+        if self._lines:
+            message.summary = _summary(str(kind), row, node)
         for code in codes:
             if code in _ERRORS:
                 node.conclude("library_error", _ERRORS[code])
@@ -235,8 +237,9 @@ class _Reader:
                 walker.note(code, text, place.bit_offset, place.bit_length)
             if verdict.valid:
                 node.conclude("json", verdict.value)
-            body = scope["body"][:SUMMARY_OCTETS].decode("utf-8", "replace")
-            walker.messages[-1].summary = f"{verdict.class_name} {body}"
+            if self._lines:
+                body = scope["body"][:SUMMARY_OCTETS].decode("utf-8", "replace")
+                walker.messages[-1].summary = f"{verdict.class_name} {body}"
 
 
 def _summary(kind: str, row: MessageSchema | None, node: FieldNode) -> str:

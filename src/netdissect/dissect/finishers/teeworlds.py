@@ -31,7 +31,8 @@ def finish(dissection: Dissection, request: Any, walker: Walker) -> None:
         _whole_id(fields["message_fields"], walker)
     elif "flags" in fields and "num_chunks" in fields and ("token" in fields or _tokenless(fields)):
         _body(dissection, request, walker, fields)
-    dissection.summary = "; ".join(_lines(dissection))
+    if request.lines:
+        dissection.summary = "; ".join(_lines(dissection))
 
 
 def _whole_id(body: FieldNode, walker: Walker) -> None:
