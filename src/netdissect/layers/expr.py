@@ -6,7 +6,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, TypeAlias
+
+_Rule: TypeAlias = Callable[[Mapping[str, Any]], Any]
 
 _ALLOWED: Final = (
     ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp,
@@ -96,14 +99,27 @@ def _any_item(items: Any, name: str) -> bool:
     )
 
 
-def _function(source: str) -> Callable[[Mapping[str, Any]], Any]:
+def _function(source: str) -> _Rule:
     """Return the expression as a function of the mapping of fields."""
     body = _LOOKUPS.source(source)
     # Safe: the text is a constant of a layer module, and has passed the check of `E`.
-    rule: Callable[[Mapping[str, Any]], Any] = eval(  # noqa: S307
+    rule: _Rule = eval(  # noqa: S307
         f"lambda _fields: {body}", {"__builtins__": {}, "_any_item": _any_item}
     )
     return rule
+
+
+# The layers of Teeworlds have 331 expressions, of which 29 differ.
+@lru_cache(maxsize=1024)
+def _read(source: str) -> tuple[ast.Expression, tuple[str, ...], _Rule]:
+    """Return the syntax tree of an expression, its names, and its function."""
+    tree = ast.parse(source, mode="eval")
+    for node in ast.walk(tree):
+        inner = isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name)
+        if inner or not isinstance(node, _ALLOWED):
+            raise TypeError(f"{type(node).__name__} is not allowed in {source!r}")
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return tree, tuple(sorted(names)), _function(source)
 
 
 class E:
@@ -121,16 +137,10 @@ class E:
 
     def __init__(self, source: str) -> None:
         self.source = source
-        self.tree = ast.parse(source, mode="eval")
-        for node in ast.walk(self.tree):
-            inner = isinstance(node, ast.Attribute) and not isinstance(node.value, ast.Name)
-            if inner or not isinstance(node, _ALLOWED):
-                raise TypeError(f"{type(node).__name__} is not allowed in {source!r}")
-        self.names = tuple(
-            sorted({node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)})
-        )
-        self.rule = _function(source)
-        """The expression as a function of a mapping; it raises KeyError if a name is missing."""
+        self.tree, self.names, self.rule = _read(source)
+        """Syntax tree, not to be changed; names in order; the expression as a function of a
+        mapping, which raises KeyError if a name is missing.
+        """
 
     def __call__(self, packet: Any) -> Any:
         """Return the value of the expression for a packet or mapping.
