@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from netdissect.model.annotations import Annotation
+from netdissect.model.native import mypyc_attr
 
 MASK = "********"
 """Shown instead of a hidden password."""
@@ -27,9 +28,12 @@ _NOT_IN_LINE: Final = frozenset({"type_id", "padding", "trailing"})
 """Fields that a summary line never shows."""
 
 
+@mypyc_attr(acyclic=True)
 class FieldNode:
     """One field of the tree. Siblings do not overlap. Children lie inside their parent unless they
     refer to another buffer.
+
+    Nothing that a node holds may refer to it: the garbage collector does not see nodes.
     """
 
     __slots__ = ("_children", "_display", "bit_length", "bit_offset", "buffer", "format_value",
