@@ -212,12 +212,35 @@ def test_a_dialect_can_be_asked_for() -> None:
     }
 
 
-def _read(path: Path, *, lazy: bool) -> Iterator[DatagramRecord]:
-    records = Records(lazy=lazy)
+def _read(path: Path, *, lazy: bool, lines: bool = True) -> Iterator[DatagramRecord]:
+    records = Records(lazy=lazy, lines=lines)
     pipeline = Pipeline(Options(), recorder=records.recorder, observer=records)
     for item in iter_both(path, records, pipeline):
         if isinstance(item, DatagramRecord):
             yield item
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *SAMPLE[:3],
+        CAPTURES / "teeworlds" / "tw064_loss_client_side.pcap",
+        CAPTURES / "knet" / "knet2010_clean.pcap",
+        CAPTURES / "netplay" / "bin1_server_stop.pcap",
+        CAPTURES / "netplay" / "text_server_full.pcap",
+    ],
+    ids=lambda path: path.stem,
+)
+def test_without_lines_nothing_else_is_missing(path: Path) -> None:
+    shown = 0
+    pairs = zip(_read(path, lazy=True), _read(path, lazy=True, lines=False), strict=True)
+    for record, bare in pairs:
+        for whole, same in zip(record.messages or [None], bare.messages or [None], strict=True):
+            assert json.message(record, whole) == json.message(bare, same)
+            if whole and same and record.dissection and record.dissection.messages:
+                shown += bool(whole.summary)
+                assert not same.summary
+    assert shown
 
 
 @pytest.mark.parametrize("passed", [records_module.MAX_PASSED, 7])
