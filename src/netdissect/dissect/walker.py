@@ -177,9 +177,7 @@ class Walker:
         self.note("trailing-bytes", f"{len(rest)} bytes after the end", offset, 8 * len(rest))
 
     def conclude(self, dissection: Dissection, *, lines: bool) -> None:
-        """Complete the dissection once the tree is complete: trailing bytes, fields and, with
-        `lines`, summaries.
-        """
+        """Complete the dissection of a whole tree: trailing bytes, fields, perhaps summaries."""
         root = dissection.root
         self.trailing(root, dissection.buffers[0].data, self.used)
         known: dict[int, dict[str, Any]] = {}
