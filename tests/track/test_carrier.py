@@ -424,6 +424,7 @@ def test_of_many_unreadable_datagrams_the_times_of_the_newest_are_known() -> Non
     assert findings.read_all(0, 0, 9 * MS)
     findings.add("truncated", 100, 100 * MS, 1)
     assert not findings.read_all(1, -9 * MS, -1)
+    assert findings.limits() == {"MAX_UNREAD": 1}
     assert findings.read_all(1, 1 * MS + 1, 2 * MS - 1)
 
 

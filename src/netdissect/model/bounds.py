@@ -16,6 +16,7 @@ LOST_BY: Final = {
     "MAX_GAPS": "late numbers of the oldest gaps still count as missing",
     "MAX_LISTED": "further datagrams that carried a message are not listed with it",
     "MAX_SKIPS": "whether datagrams before the oldest gaps were lost is not reported",
+    "MAX_UNREAD": "whether datagrams before the oldest malformed ones were lost is not reported",
     "MAX_OPENINGS": "further copies stay duplicates if another sender turns out to use the numbers",
     "MAX_MARKS": "a different datagram with the number of an old one counts as its copy",
     "MAX_EPOCHS": "the numbers of the oldest epoch are forgotten",

@@ -129,6 +129,7 @@ class Findings:
         if unread is None:
             return True
         if len(unread) == MAX_UNREAD and start_ns <= unread[0][0]:
+            self.hit("MAX_UNREAD", direction)
             return False
         return not any(start_ns <= at <= end_ns and way == direction for at, way in unread)
 
