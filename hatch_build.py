@@ -65,6 +65,9 @@ COLD static void CPy_DecRef(PyObject *);
 __attribute__((always_inline)) static inline void (Py_DECREF)(PyObject *);
 #endif
 #endif
+#undef CPy_TRASHCAN_BEGIN
+#define CPy_TRASHCAN_BEGIN(op, dealloc) \\
+    Py_TRASHCAN_BEGIN(op, (PyType_IS_GC(Py_TYPE(op)) ? (destructor)(dealloc) : NULL))
 static int raise_kept(void *exception)
 {
     PyErr_SetObject((PyObject *)Py_TYPE((PyObject *)exception), exception);
@@ -98,6 +101,10 @@ sixty times per datagram.
 CPython runs signal handlers inside a product of large integers, and mypyc takes an exception raised
 there for a lack of memory, and aborts. `whole_product` completes the product, and has Python raise
 the exception before the next bytecode instruction instead.
+
+CPython defers the deallocation of deeply nested objects by a list that is linked through their
+headers for the garbage collector. Objects of acyclic classes have none, so that mypyc's macro would
+overwrite what precedes them. They are deallocated at once instead.
 """
 MEMORY = """#ifdef __GNUC__
 #include <unistd.h>

@@ -190,3 +190,18 @@ def test_a_line_counts_bytes_quotes_texts_and_names_numbers() -> None:
         FieldNode("sum", 1, 0, 0, generated=True),
     ])  # fmt: skip
     assert node.line("bye") == 'bye reason=TimedOut (3) nick="zoe" data=2 B x=7'
+
+
+def test_deep_trees_are_freed_without_touching_what_lies_beside_them():
+    """Deeply nested objects are freed late, by way of headers that compiled nodes do not have."""
+    # As large as a node, so that they lie between nodes, and their last bytes before one.
+    size = (FieldNode.__basicsize__ + 15) // 16 * 16 - bytes.__basicsize__
+    beside = []
+    for turn in range(20):
+        root = node = FieldNode("root", None, 0, 0)
+        for _ in range(400):
+            beside.append(bytes([turn + 1]) * size)
+            node.children.append(FieldNode("child", None, 0, 0))
+            node = node.children[0]
+        del root, node
+    assert all(octets == octets[:1] * size for octets in beside)
