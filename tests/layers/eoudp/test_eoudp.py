@@ -167,7 +167,8 @@ def agree_on(layer: type[Any], data: bytes) -> bool:
 def agree_on_items(layer: type[Any], data: bytes, values: Any) -> bool:
     walker = Walker(Catalogue(eoudp.CODES))
     _, scope, _ = walker.walk(layer, data)
-    names = [field.name for field in EoudpPair.fields_desc]
+    fields = {field.name: field for field in layer.fields_desc}
+    names = [field.name for field in fields[LISTS[layer]].item.fields_desc]
     items = [[item[name] for name in names if name in item] for item in scope[LISTS[layer]]]
     if values is None:
         assert any(note.code in STOPS for note in walker.annotations)
