@@ -344,7 +344,7 @@ class Decapsulator(FrameSink):
                     frame, data, inner, wire_end=end, faults=faults, depth=depth + 1
                 )
         key = self._key(header.addresses + data[start : start + 4], faults)
-        if self._skips_udp(key, frame):
+        if self._skips(key, frame, _UDP):
             return []
         self.stats.udp += 1
         self.stats.snapped += snapped
@@ -356,16 +356,12 @@ class Decapsulator(FrameSink):
             return key
         return self._interfaces.key(key, self._interface, new=CAPTURE_DUPLICATE not in faults)
 
-    def _skips_udp(self, key: FlowKey, frame: Frame) -> bool:
-        """Return whether a UDP flow is skipped; then only the frame's time is passed on."""
-        if self._filter is None or not self._filter.skips_udp(key):
+    def _skips(self, key: FlowKey, frame: Frame, protocol: int) -> bool:
+        """Return whether a flow is skipped; then only the time of the frame is passed on."""
+        chosen = self._filter
+        if chosen is None:
             return False
-        self._into.tick(frame[0], frame[1])
-        return True
-
-    def _skips_tcp(self, key: FlowKey, frame: Frame) -> bool:
-        """Return the same for a TCP flow."""
-        if self._filter is None or not self._filter.skips_tcp(key):
+        if not (chosen.skips_udp(key) if protocol == _UDP else chosen.skips_tcp(key)):
             return False
         self._into.tick(frame[0], frame[1])
         return True
@@ -376,7 +372,7 @@ class Decapsulator(FrameSink):
             self.stats.malformed += 1
             return []
         key = self._key(header.addresses + data[header.start : header.start + 4], header.faults)
-        if self._skips_tcp(key, frame):
+        if self._skips(key, frame, _TCP):
             return []
         taken = PacketList()
         self._streams.take(
@@ -405,13 +401,13 @@ class Decapsulator(FrameSink):
         key = quoted.addresses + data[quoted.start : quoted.start + 4]
         # The interface of the error need not be one on which the quoted packet was captured.
         key = self._key(key, (CAPTURE_DUPLICATE,))
-        is_udp = quoted.protocol == _UDP
-        if self._skips_udp(key, frame) if is_udp else self._skips_tcp(key, frame):
+        if self._skips(key, frame, quoted.protocol):
             return []
         self.stats.icmp_unreachable += 1
         payload = f"{_QUOTED[quoted.protocol]} {reason}".encode()
         kind_of = PacketKind.ICMP_UNREACHABLE
         return [(kind_of, frame[0], frame[1], key, payload, None, header.faults)]
+
 
 def packets(frames: Iterable[Frame]) -> Iterator[Packet]:
     """Yield the packets of a capture's frames. For the counters, use a `Decapsulator`."""

@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 _Rule: TypeAlias = Callable[[Mapping[str, Any]], Any]
+"""(fields read so far) -> value."""
 
 _ALLOWED: Final = (
     ast.Expression, ast.Name, ast.Load, ast.Constant, ast.BinOp, ast.UnaryOp, ast.BoolOp,
