@@ -10,7 +10,7 @@ from netdissect.model.annotations import code_rows
 from netdissect.model.events import Ev
 from netdissect.model.policy import AckRule, Policy, ResendRule, SpaceRule
 from netdissect.model.reports import UnitRecord
-from netdissect.track import carried, carrier, ranges
+from netdissect.track import carried, carrier, hashes, ranges
 from netdissect.track.carried import CarriedSpace
 from netdissect.track.carrier import CarrierSpace
 from netdissect.track.conclusion import conclude
@@ -358,6 +358,21 @@ def test_a_third_datagram_with_a_number_hides_no_copy_of_the_second() -> None:
         send(lane, 1, 7, 1, outer.wanted, content)
     assert (outer.collisions, outer.repeats.undecided) == (2, 1)
     assert inner.repeats.undecided == 1
+
+
+def test_of_a_number_whose_content_is_forgotten_it_is_unknown_who_sent_it_again(monkeypatch) -> None:
+    """Another sender may use it, or it may have been forgotten that it is missing."""
+    monkeypatch.setattr(hashes, "MAX_MARKS", 64)
+    lane, _ = lanes()
+    for number in range(70):
+        send(lane, number, number, 1, number)
+    outer, inner = spaces(lane)
+    send(lane, 2, 2, 1, 70)
+    assert (outer.repeats.duplicates, outer.repeats.undecided) == (0, 1)
+    assert (inner.repeats.retransmissions, inner.repeats.duplicates) == (0, 0)
+    assert inner.repeats.undecided == 1
+    send(lane, 69, 69, 1, 71)
+    assert (outer.repeats.duplicates, inner.repeats.duplicates) == (1, 1)
 
 
 def test_a_bound_of_the_ranges_is_a_finding(monkeypatch) -> None:

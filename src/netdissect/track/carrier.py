@@ -335,8 +335,8 @@ class CarrierSpace(Space):
             if not known:
                 context.hit("MAX_MARKS")
             if not known or self._marks.has(seq, mark) or self._other_marks.has(seq ^ mark, mark):
-                # Several senders may send the same.
-                told = not known or not self.shared
+                # Several senders may send the same, and what is forgotten may have never come.
+                told = known and not self.shared
                 self._copy(seq, frame, time_ns, made=True if told else None)
             else:
                 self.collisions += 1
