@@ -103,6 +103,35 @@ def test_a_stray_datagram_turns_nothing_else_bad(ahead: int) -> None:
     assert (outer.last_seq, outer.extra["strays"], inner.acked) == (8, 1, 8)
 
 
+@pytest.mark.parametrize("acked", [False, True])
+def test_what_comes_far_ahead_of_the_others_and_again_in_its_place_is_copied(*, acked: bool) -> None:
+    """A copy may overtake a queue that the network holds back."""
+    lane, _ = lanes()
+    for number in range(1, 5):
+        send(lane, number, number, 1, number)
+    send(lane, 100, 100, 2, 5)
+    if acked:
+        lane.spaces["outer"].ack(100, 0, 6, 6 * MS)
+    for number in range(5, 103):
+        send(lane, number, number if number < 101 else number + 1, 2 if number == 100 else 1, 10)
+    outer, inner = finish(lane, 30)
+    assert (outer.units, outer.duplicates, outer.never_seen) == (102, 1, 0)
+    assert (outer.acked, inner.acked) == ((1, 2) if acked else (0, 0))
+    assert "strays" not in outer.extra
+    assert (inner.units, inner.duplicates, inner.retransmissions) == (103, 2, 0)
+
+
+def test_what_has_the_number_of_a_far_datagram_and_other_content_is_no_copy_of_it() -> None:
+    lane, _ = lanes()
+    send(lane, 1, 1, 1, 1)
+    send(lane, 100, 0, 0, 2, b"forged")
+    for number in range(2, 102):
+        send(lane, number, number, 1, number)
+    outer, inner = finish(lane, 300)
+    assert (outer.units, outer.duplicates, outer.extra["strays"]) == (102, 0, 1)
+    assert (inner.units, inner.duplicates, inner.retransmissions) == (101, 0, 0)
+
+
 def test_a_datagram_behind_a_gap_counts_once_the_next_one_confirms_it() -> None:
     lane, _ = lanes()
     for number in (1, 2, 90, 91):

@@ -194,12 +194,7 @@ class CarriedSpace(Space):
         context = self.context
         store = self.store
         del labelled, content
-        last = numbers.newest
-        if last == ABSENT:
-            last = numbers.begin(wire_seq)
-        elif self._jump is not None:
-            self._check_jump(self._jump, wire_seq)
-            last = numbers.newest
+        last = self._last(wire_seq)
         ahead = (wire_seq - last) & numbers.mask
         if ahead > numbers.half:
             ahead -= numbers.modulus
@@ -209,14 +204,16 @@ class CarriedSpace(Space):
         reach = context.rule.reach
         near = ahead <= reach and (not context.started or numbers.first - seq <= reach)
         # The order of these tests matters: only a number that is not near and not known is a stray.
-        if near and ahead > 0:
+        new = near and ahead > 0
+        if new:
             numbers.newest = seq
-        elif seq in self._seen:
+        # What is new in a copied datagram has come in a stray.
+        if (not new or self._by.copied) and seq in self._seen:
             self._repeat(seq, frame, time_ns)
             return
-        elif not near:
+        if not near:
             self._take_stray(seq, last, frame, time_ns)
-        else:
+        elif not new:
             numbers.first = min(numbers.first, seq)
             numbers.out_of_order += 1
             context.findings.add("out-of-order", frame, time_ns, self.direction)
@@ -236,6 +233,15 @@ class CarriedSpace(Space):
         self._load(Carried.of(self.place, seq))
         if store.outstanding.count > MAX_OUTSTANDING:
             self._shed_oldest()
+
+    def _last(self, wire_seq: i64) -> i64:
+        """Return the newest number before this one."""
+        numbers = self.numbers
+        if numbers.newest == ABSENT:
+            return numbers.begin(wire_seq)
+        if self._jump is not None:
+            self._check_jump(self._jump, wire_seq)
+        return numbers.newest
 
     def _take_stray(self, seq: int, last: int, frame: i64, time_ns: i64) -> None:
         """Process a number far from all before, as `Strays` does. The messages of one datagram

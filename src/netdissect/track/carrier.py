@@ -7,23 +7,21 @@ receiver ignores a datagram whose number it has received before, in any epoch.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from netdissect.model.native import ABSENT, i64
 from netdissect.model.policy import SpaceRule
 from netdissect.model.reports import Copy
-from netdissect.track.context import SpaceContext
+from netdissect.track.carrierstrays import CarrierStrays
 from netdissect.track.findings import Findings
 from netdissect.track.hashes import DatagramHashes
-from netdissect.track.numbers import Numbers
 from netdissect.track.outcomes import KIND, record_dropped
 from netdissect.track.ranges import Recent
-from netdissect.track.recorder import ConnectionRecorder, SpaceRecorder
+from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.repeats import FINDING
 from netdissect.track.space import Space
-from netdissect.track.strays import Stray, Strays
+from netdissect.track.strays import Stray
 from netdissect.track.unit import Unit
-from netdissect.track.unitstore import UnitStore
 
 MAX_EPOCHS = 16
 """Earlier epochs whose numbers are remembered."""
@@ -43,42 +41,14 @@ _MS: Final = 1_000_000
 _SECOND: Final = 1_000_000_000
 
 
-class _CarrierStrays(Strays):
-    """Stray datagrams. Accepted ones are known by their hashes, as all others."""
-
-    __slots__ = ("_marks",)
-
-    def __init__(
-        self, context: SpaceContext, numbers: Numbers, store: UnitStore,
-        recorder: SpaceRecorder | None, marks: DatagramHashes,
-    ) -> None:  # fmt: skip
-        super().__init__(context, numbers, store, recorder)
-        self._marks = marks
-
-    def _accept(self, stray: Stray, seq: int) -> None:
-        """Count a stray datagram as number `seq`."""
-        self._numbers.isolated -= 1
-        unit = stray.unit
-        if unit is None:
-            return
-        self._marks.keep(seq, unit.content)
-        if self.recorder is not None:
-            self.recorder.adopt(unit, seq, stray.wire_seq)
-        if not (stray.plain or stray.acked):
-            self.store.outstanding.add(seq, unit)
-
-    def _is_settled(self, seq: int) -> bool:
-        """Return whether a number is that of a known datagram that is not outstanding."""
-        return self._marks.knows(seq)
-
-
 class CarrierSpace(Space):
     """The datagrams of one direction."""
 
     __slots__ = (
-        "_acked_ns", "_before", "_began_ns", "_busiest", "_delivered_unread", "_first_ns", "_gaps",
-        "_guard_ns", "_in_window", "_latest_ns", "_marks", "_openings", "_other_marks",
-        "_paused_ns", "_quiet_ns", "_resumed_ns", "_timeout_ns", "_window_ns", "collisions",
+        "_acked_ns", "_before", "_began_ns", "_busiest", "_delivered_unread",
+        "_first_ns", "_gaps", "_guard_ns", "_in_window", "_latest_ns", "_marks",
+        "_openings", "_other_marks", "_paused_ns", "_quiet_ns", "_resumed_ns", "_timeout_ns",
+        "_window_ns", "collisions",
         "copied", "current_number", "ignored", "late_acks", "refused", "requested_rate", "restarts",
         "reverse", "stale_frame", "wanted",
     )  # fmt: skip
@@ -98,10 +68,8 @@ class CarrierSpace(Space):
         """Frame of the newest datagram, if the receiver ignores it because it knows its number. It
         reads what other frames hold, such as acknowledgements without a number.
         """
-        self.late_acks = 0
-        """Acknowledgements that came after their datagram had timed out."""
-        self.ignored = 0
-        """Acknowledgements in datagrams that are ignored."""
+        self.late_acks = self.ignored = 0
+        """Acknowledgements after the timeout of their datagram, and those in ignored datagrams."""
         self.restarts = self.refused = self.collisions = 0
         """Datagrams that are ignored for a number of an earlier epoch, and those with the number of
         another one, and other content.
@@ -118,7 +86,7 @@ class CarrierSpace(Space):
         """The first datagram of each number; and the others, in places of their own, as several
         senders may use a number.
         """
-        self.strays = _CarrierStrays(
+        self.strays = CarrierStrays(
             self.context, self.numbers, self.store, self.recorder, self._marks
         )
         self._timeout_ns = int(rule.timeout_ms * _MS)
@@ -194,6 +162,25 @@ class CarrierSpace(Space):
 
     def _take(self, wire_seq: i64, mark: i64, frame: i64, time_ns: i64) -> i64:
         """Return the extended number of a new datagram; ABSENT for a copy or a stray."""
+        self.copied, self.stale_frame = False, ABSENT
+        seq = self._new_number(wire_seq, mark, frame, time_ns)
+        if seq == ABSENT:
+            return ABSENT
+        self.current_number = seq
+        if self.strays.count and self._came_far_ahead(wire_seq, seq, mark, frame, time_ns):
+            return ABSENT
+        self.units += 1
+        self._marks.keep(seq, mark)
+        if self._before and self._known_before(wire_seq):
+            self.stale_frame = frame
+            self.refused += 1
+        # This walks all outstanding datagrams, so it runs for one datagram in 256 only.
+        if not self.units & 255:
+            self._settle_overdue(time_ns)
+        return seq
+
+    def _new_number(self, wire_seq: i64, mark: i64, frame: i64, time_ns: i64) -> i64:
+        """Return the extended number of a datagram; ABSENT for a stray, and if it is not new."""
         numbers = self.numbers
         last = numbers.newest
         before_ns, self._latest_ns = self._latest_ns, time_ns
@@ -209,32 +196,20 @@ class CarrierSpace(Space):
         if self.strays.jump is not None:
             last = self.strays.check_jump(self, wire_seq)
         ahead = (wire_seq - last) & numbers.mask
-        self.copied, self.stale_frame = False, ABSENT
         if ahead == 1:
-            seq = numbers.newest = last + 1
-        else:
-            if self._is_stray(wire_seq, ahead, mark, frame, time_ns, before_ns):
-                return ABSENT
-            last = numbers.newest
-            ahead = (wire_seq - last) & numbers.mask
-            if 0 < ahead <= numbers.half:
-                seq = last + ahead
-                self._add_gap(before_ns, time_ns, last + 1, seq)
-                self._advance(last, seq, frame, time_ns)
-            else:
-                seq = last + ahead - (numbers.modulus if ahead else 0)
-                if self._repeated(seq, mark, frame, time_ns):
-                    return ABSENT
-        self.units += 1
-        self.current_number = seq
-        self._marks.keep(seq, mark)
-        if self._before and self._known_before(wire_seq):
-            self.stale_frame = frame
-            self.refused += 1
-        # This walks all outstanding datagrams, so it runs for one datagram in 256 only.
-        if not self.units & 255:
-            self._settle_overdue(time_ns)
-        return seq
+            numbers.newest = last + 1
+            return last + 1
+        if self._is_stray(wire_seq, ahead, mark, frame, time_ns, before_ns):
+            return ABSENT
+        last = numbers.newest
+        ahead = (wire_seq - last) & numbers.mask
+        if 0 < ahead <= numbers.half:
+            seq = last + ahead
+            self._add_gap(before_ns, time_ns, last + 1, seq)
+            self._advance(last, seq, frame, time_ns)
+            return seq
+        seq = last + ahead - (numbers.modulus if ahead else 0)
+        return ABSENT if self._repeated(seq, mark, frame, time_ns) else seq
 
     def _roll(self, before_ns: i64, time_ns: i64) -> None:
         """Begin a window with the current datagram; `before_ns` is the time of the one before."""
@@ -381,6 +356,17 @@ class CarrierSpace(Space):
         differ.
         """
         return self.collisions > self.repeats.duplicates + self.repeats.undecided
+
+    def _came_far_ahead(
+        self, wire_seq: i64, seq: int, mark: i64, frame: i64, time_ns: i64
+    ) -> bool:  # fmt: skip
+        """Process a datagram if a copy of it was ahead of all others; return whether it was."""
+        if not cast("CarrierStrays", self.strays).place(wire_seq, seq, mark):
+            return False
+        self.current = None
+        self.stale_frame = frame
+        self._copy(seq, frame, time_ns, made=True)
+        return True
 
     def _doubt_openings(self, openings: list[Copy | None]) -> None:
         """Take back that the network made copies: another sender has begun with them."""

@@ -280,6 +280,14 @@ class Strays:
             return False
         return time_ns < self._forgot_ns + LATE_NS or self.find(wire_seq) is not None
 
+    def forget(self, stray: Stray) -> None:
+        """Forget a stray whose number has turned out to be like all others."""
+        if self._by_wire is not None:
+            self._by_wire.pop(stray.wire_seq, None)
+        if stray in self._run:
+            self._run = []
+        self.count -= 1
+
     def find(self, wire_seq: int) -> Stray | None:
         """Return the stray with this number on the wire; None if there is none."""
         return None if self._by_wire is None else self._by_wire.get(wire_seq)
