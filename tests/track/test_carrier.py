@@ -330,6 +330,21 @@ def test_what_another_sender_begins_with_is_no_copy_of_the_network() -> None:
     assert (kinds.count("unknown"), kinds.count("duplicate")) == (1, 0)
 
 
+@pytest.mark.parametrize("early", [False, True])
+def test_whoever_was_asked_twice_may_have_answered_twice(*, early: bool) -> None:
+    """Of what the other side sends before the first answer, each datagram may make a sender."""
+    lane, other = lanes()
+    outer, inner = spaces(lane)
+    if early:
+        send(other, 1, 0, 1, 1)
+        send(other, 2, 1, 1, 2)
+    send(lane, 1, 0, 1, 10, b"hello")
+    assert not outer.may_restart(40 * MS)
+    send(lane, 1, 0, 1, 40, b"hello")
+    for repeats in (outer.repeats, inner.repeats):
+        assert (repeats.duplicates, repeats.undecided) == ((0, 1) if early else (1, 0))
+
+
 def test_where_one_sender_numbers_a_copy_of_its_first_datagram_stays_one() -> None:
     lane, _ = lanes()
     outer, _ = spaces(lane)

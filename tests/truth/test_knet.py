@@ -254,6 +254,13 @@ def test_objects_that_share_an_address_pair_add_up(stem: str) -> None:
     assert client[1].max_copies == log["max_transmissions_of_one_message"]
 
 
+@pytest.mark.parametrize("stem", SHARED_NUMBERS)
+def test_what_ghosts_begin_with_is_no_network_copy(stem: str) -> None:
+    """Each sends an equal first datagram; there was no impairment."""
+    report = analyze(next(path for path in PATHS if path.stem == stem)).connections[0]
+    assert [space.duplicates for space in report.spaces] == [0, 0, 0, 0]
+
+
 def test_ghosts_are_explained_where_their_numbers_collide() -> None:
     path = next(path for path in PATHS if path.stem == "udp_early_data_ghost_kept")
     found = [one for one in analyze(path).anomalies if one.code == "number-reused"]

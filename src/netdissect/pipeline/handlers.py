@@ -446,6 +446,8 @@ class Restarts:
             # "<" marks a datagram of the connection before.
             if scope == "<" and flow.earlier:
                 connection = flow.earlier[-1][0]
+            if flow.held:
+                self.release(flow, direction)
             # The dialect that the user chose says that it is a datagram of the same connection.
             port.track(connection, frame, time_ns, payload, events)
             return

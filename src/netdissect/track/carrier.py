@@ -45,7 +45,7 @@ class CarrierSpace(Space):
     """The datagrams of one direction."""
 
     __slots__ = (
-        "_acked_ns", "_before", "_began_ns", "_busiest", "_delivered_unread",
+        "_acked_ns", "_asked_before", "_before", "_began_ns", "_busiest", "_delivered_unread",
         "_first_ns", "_gaps", "_guard_ns", "_in_window", "_latest_ns", "_marks",
         "_openings", "_other_marks", "_paused_ns", "_quiet_ns", "_resumed_ns", "_timeout_ns",
         "_window_ns", "collisions",
@@ -91,6 +91,8 @@ class CarrierSpace(Space):
         )
         self._timeout_ns = int(rule.timeout_ms * _MS)
         self._guard_ns = int(rule.restart_guard_ms * _MS)
+        self._asked_before = False
+        """Whether the other side had sent numbered datagrams before the epoch began."""
         self._began_ns: i64 = 0
         """Time of the first datagram of the epoch."""
         self._latest_ns: i64 = 0
@@ -187,6 +189,7 @@ class CarrierSpace(Space):
         if last == ABSENT:
             last = numbers.begin(wire_seq)
             self._began_ns = time_ns
+            self._asked_before = self.reverse is not None and self.reverse.units > 0
             self._first_ns = self._first_ns or time_ns
             self.store.max_copies = 1
         if time_ns < self._window_ns:
@@ -311,7 +314,7 @@ class CarrierSpace(Space):
                 context.hit("MAX_MARKS")
             if not known or self._marks.has(seq, mark) or self._other_marks.has(seq ^ mark, mark):
                 # Several senders may send the same, and what is forgotten may have never come.
-                told = known and not self.shared
+                told = known and not self.shared and not self._may_be_two(seq)
                 self._copy(seq, frame, time_ns, made=True if told else None)
             else:
                 self.collisions += 1
@@ -367,6 +370,12 @@ class CarrierSpace(Space):
         self.stale_frame = frame
         self._copy(seq, frame, time_ns, made=True)
         return True
+
+    def _may_be_two(self, seq: int) -> bool:
+        """Return whether a copy of a number may be what another sender begins with: each datagram
+        that came before the first answer may have made one.
+        """
+        return self._openings is not None and self._asked_before and seq == self.numbers.first
 
     def _doubt_openings(self, openings: list[Copy | None]) -> None:
         """Take back that the network made copies: another sender has begun with them."""

@@ -738,6 +738,20 @@ def test_a_network_copy_of_a_connect_datagram_takes_no_number() -> None:
         assert (sent.units, sent.duplicates, sent.first_seq, sent.never_seen) == (11, 0, 1, 0)
 
 
+def test_of_what_a_server_says_twice_the_second_is_the_copy() -> None:
+    """Its first answer waits, as the connect datagram behind early data may begin a connection. A
+    ghost may have answered as well.
+    """
+    opening = built(1, b"\x01\x01", b"\x01\x02")
+    rows = [(0, built(3, b"\x14some", reliable=3)), (0, built(2, b"\x14some", reliable=2))]
+    rows += [(0, bytes(8)), (1, opening), (0, built(4, b"\x14some", reliable=4)), (1, opening)]
+    rows += [(1, built(n, b"\x14some", reliable=n)) for n in range(2, 9)]
+    found: list[Anomaly] = []
+    fed([(side, n * 10_000_000, octets) for n, (side, octets) in enumerate(rows)], found.append)
+    assert [item.frame for item in found if item.code == "unknown-copy"] == [6]
+    assert "duplicate" not in {item.code for item in found}
+
+
 def opened(connect: bytes, *more: tuple[int, bytes]) -> list[tuple[int, int, bytes]]:
     rows = [
         (0, connect),
