@@ -6,7 +6,6 @@ Source: docs/protocols/eoudp.md; RFC_01, RFC_02 and RFC_03; the Exodia engine's
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Final
 
 DOCUMENTS: Final = ("rfc01", "rfc02", "rfc03")
@@ -104,11 +103,13 @@ KEYS: Final = {
 }  # fmt: skip
 """GLFW key codes. Source: GLFW `glfw3.h`."""
 
-WALL_CLOCK_MS: Final = (1.0e12, 2.2e12)
+FIRST_CLOCK_MS: Final = 1.0e12
+END_CLOCK_MS: Final = 2.2e12
 """Limits of a plausible time stamp of programs, Unix milliseconds: 2001 to 2039.
 Source: docs/protocols/eoudp.md, recognition.
 """
-_SECONDS: Final = (1e-6, 1e11)
+_FIRST_SECOND: Final = 1e-6
+_END_SECOND: Final = 1e11
 """Limits of a plausible time stamp of documents other than 0, seconds."""
 
 
@@ -117,7 +118,6 @@ def canonical(dialect: str) -> str:
     return dialect.removeprefix("eoudp-")
 
 
-@lru_cache(maxsize=1024)
 def command_name(dialect: str, command: int, size: int) -> str:
     """Return the name of a command; `UNKNOWN_0x42` for one that no revision defines.
 
@@ -157,7 +157,9 @@ def plausible_timestamp(dialect: str, value: float) -> bool:
 
 def time_limits(dialect: str) -> tuple[float, float]:
     """Return the limits of plausible time stamps, lower included, upper excluded; 0 is separate."""
-    return _SECONDS if dialect in DOCUMENTS else WALL_CLOCK_MS
+    if dialect in DOCUMENTS:
+        return _FIRST_SECOND, _END_SECOND
+    return FIRST_CLOCK_MS, END_CLOCK_MS
 
 
 def oversize(size: int) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from netdissect.model.annotations import code_rows
 from netdissect.model.claims import Claim, Hints
 from netdissect.protocols.base import DialectRow, Protocol, Reading
 from netdissect.protocols.eoudp.dialects import DIALECT_TITLES, REAL_COMMANDS, row_of
-from netdissect.protocols.eoudp.recognition import candidates, recognise
+from netdissect.protocols.eoudp.recognition import decided, recognise
 from netdissect.protocols.eoudp.rules import POLICIES
 from netdissect.protocols.eoudp.scan import scan
 from netdissect.protocols.eoudp.scanner import EoudpScanner
@@ -40,7 +40,7 @@ class Eoudp(Protocol):
 
     def may_stand_alone(self, payload: bytes) -> bool:
         """Return whether the datagram fits any dialect."""
-        return bool(candidates(payload))
+        return decided(payload)[0] is not None
 
     # Not wrapped in a method, which would take a tenth of its time.
     scan = staticmethod(scan)
@@ -67,7 +67,7 @@ class Eoudp(Protocol):
     def informed(self, hints: Hints, reading: Reading) -> Hints:
         """Return the hints with the byte order of contents that the user states."""
         state = hints.extra or DecoderState()
-        return Hints(hints.dialects, state._replace(order=reading.byte_order))
+        return Hints(hints.dialects, state.replace(order=reading.byte_order))
 
     def dialect_row(self, name: str) -> DialectRow | None:
         """Return the row of a dialect by its name, with or without the prefix `eoudp-`."""

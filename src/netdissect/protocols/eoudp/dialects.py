@@ -86,9 +86,9 @@ _MUST_DOCUMENTS: Final = frozenset({
 _MUST_RFC02: Final = _MUST_DOCUMENTS | {eoudp.DELETE_COMPONENT}
 _MUST_RFC01: Final = _MUST_DOCUMENTS | {eoudp.IMPORTANT_EVENT_8C}
 
-ROWS: Final = {
-    row.name: row
-    for row in (
+
+def _rows() -> tuple[Row, ...]:
+    return (
         Row("exodia-late", read.read_EoudpLate, read.odd_EoudpLate, wide_stamp=True),
         Row("exodia-mid", read.read_EoudpMid, read.odd_EoudpMid, acked=frozenset()),
         Row("exodia-30", read.read_Eoudp30, read.odd_Eoudp30, padding=8, acked=_ACKED_30),
@@ -103,8 +103,10 @@ ROWS: Final = {
         Row("rfc02", read.read_EoudpRfc02, read.odd_EoudpRfc02, must=_MUST_RFC02),
         Row("rfc01", read.read_EoudpRfc01, read.odd_EoudpRfc01, must=_MUST_RFC01),
         Row("rfc03", read.read_EoudpRfc03, read.odd_EoudpRfc03, wide_stamp=True),
-    )
-}  # fmt: skip
+    )  # fmt: skip
+
+
+ROWS: Final = {row.name: row for row in _rows()}
 """Dialect -> row."""
 
 

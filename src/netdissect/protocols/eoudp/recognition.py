@@ -60,20 +60,21 @@ def candidates(payload: bytes) -> tuple[str, ...]:
 
 def _is_possible(row: Row, payload: bytes) -> bool:
     """Return whether a sender of a dialect could have sent the datagram."""
+    number = payload[0]
+    if not row.document and number not in REAL_COMMANDS:
+        return False
     head = row.read(payload, 0, len(payload))
     if head is None or head[-2] + row.start != len(payload):
         return False
-    if head[0] not in (COMMANDS if row.document else REAL_COMMANDS):
-        return False
     if row.flagged and head[3] > 1:
         return False
-    if any(payload[row.start - row.padding : row.start]):
+    if row.padding and any(payload[row.start - row.padding : row.start]):
         return False
     if not plausible_timestamp(row.name, head[1]):
         return False
     content = payload[row.start :]
-    command = command_name(row.name, head[0], len(content))
-    return _is_of_revision(row, head[0], command) and bool(legal(row.name, command, content))
+    command = command_name(row.name, number, len(content))
+    return _is_of_revision(row, number, command) and bool(legal(row.name, command, content))
 
 
 def _is_of_revision(row: Row, number: int, command: str) -> bool:

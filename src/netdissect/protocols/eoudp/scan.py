@@ -16,10 +16,11 @@ from netdissect.protocols.eoudp.state import DecoderState
 from netdissect.wire import eoudp_names as eoudp
 from netdissect.wire.eoudp import TEXTS, legal, number_order, text_reading
 from netdissect.wire.eoudp_names import (
+    END_CLOCK_MS,
     FAR_ID,
+    FIRST_CLOCK_MS,
     FOREIGN,
     RECEIVE_LIMIT,
-    WALL_CLOCK_MS,
     command_name,
     oversize,
     size_mismatch,
@@ -45,7 +46,6 @@ _STRAY: Final = -1
 """Stands for an id that continues from no other, for instance because a byte is damaged."""
 _MIN_FOREIGN: Final = 8
 """Consecutive datagrams of another dialect after which a direction is taken to speak it."""
-_CLOCK_LOW, _CLOCK_HIGH = WALL_CLOCK_MS
 _USUAL_SIZES: Final = {eoudp.PACKET_INFO: 8, eoudp.ACK: 8, eoudp.EVENT: 5}
 """Frequent command -> legal size of its content, bytes. It saves the full check."""
 _NOT_CAPTURED: Final = b""
@@ -166,7 +166,7 @@ def _mismatch(
     if state.undecided[direction] and found != row.name:
         learned = Hints(
             _replaced(hints.dialects, direction, found),
-            state._replace(undecided=_replaced(state.undecided, direction, not is_certain)),
+            state.replace(undecided=_replaced(state.undecided, direction, not is_certain)),
         )
         events = scan(payload, direction, learned)
         # The rules of the new dialect must be in force before its units are counted.
@@ -175,7 +175,7 @@ def _mismatch(
     if is_certain:
         name, count = state.foreign[direction]
         seen = (found, count + 1 if name == found else 1)
-        state = state._replace(foreign=_replaced(state.foreign, direction, seen))
+        state = state.replace(foreign=_replaced(state.foreign, direction, seen))
         notes.append((Ev.HINTS, Hints(hints.dialects, state)))
     return notes
 
@@ -243,11 +243,7 @@ def _epoch(
         events.append((Ev.RESTART, SPACE))
     openers = _replaced(extra.openers, direction, opener)
     pending = extra.pending and (earlier or not server)
-    # Connections may be short: `_replace` takes several times as long.
-    state = DecoderState(
-        extra.order, openers, second, extra.connect, pending, extra.accepted, extra.undecided,
-        extra.far, extra.foreign,
-    )  # fmt: skip
+    state = extra.replace(openers=openers, second=second, pending=pending)
     return Hints(hints.dialects, state)
 
 
@@ -283,7 +279,7 @@ def _packet_info(
         events.append((Ev.NOTE, "eoudp-pairs", text))
     elif size > eoudp.PAIR_OCTETS and size % eoudp.PAIR_OCTETS == 0:
         events.append((Ev.NOTE, *wrong_size("PACKET_INFO", size)))
-    if row.wide_stamp and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
+    if row.wide_stamp and FIRST_CLOCK_MS <= stamp < END_CLOCK_MS:
         events.append((Ev.CLOCK, stamp, True))
     learned = _accepted_client(events, direction, hints)
     if not hints.extra.foreign[direction][1]:
@@ -291,7 +287,7 @@ def _packet_info(
     # A PACKET_INFO every second shows that the old release still uses the addresses.
     extra = (learned or hints).extra
     foreign = _replaced(hints.extra.foreign, direction, ("", 0))
-    return Hints(hints.dialects, extra._replace(foreign=foreign))
+    return Hints(hints.dialects, extra.replace(foreign=foreign))
 
 
 def _accepted_client(events: list[Event], direction: int, hints: Hints) -> Hints | None:
@@ -302,7 +298,7 @@ def _accepted_client(events: list[Event], direction: int, hints: Hints) -> Hints
     if direction or hints.extra.accepted or not hints.extra.connect:
         return None
     events.append((Ev.STATE, "informs", None))
-    return Hints(hints.dialects, hints.extra._replace(accepted=True))
+    return Hints(hints.dialects, hints.extra.replace(accepted=True))
 
 
 def _key(
@@ -328,7 +324,7 @@ def _comparable_id(number: int, direction: int, hints: Hints) -> tuple[int, Hint
     state: DecoderState = hints.extra
     first = state.openers[direction] is None
     near = number <= _LOW or first or abs(number - state.far[direction]) < _NEAR
-    state = state._replace(far=_replaced(state.far, direction, number))
+    state = state.replace(far=_replaced(state.far, direction, number))
     return (number & _LOW if near else _STRAY), Hints(hints.dialects, state)
 
 
@@ -367,7 +363,7 @@ def _accepted(events: list[Event], index: int | None, hints: Hints) -> Hints | N
         events.append((Ev.IDENTITY, "client_index", index))
     if hints.extra.accepted:
         return None
-    return Hints(hints.dialects, hints.extra._replace(accepted=True))
+    return Hints(hints.dialects, hints.extra.replace(accepted=True))
 
 
 def _reject(
@@ -401,14 +397,14 @@ def _connect(
         return None
     if extra.connect:
         events.append((Ev.NOTE, "eoudp-connect-again", ""))
-    return Hints(hints.dialects, extra._replace(connect=payload, pending=True))
+    return Hints(hints.dialects, extra.replace(connect=payload, pending=True))
 
 
 def _stamped(events: list[Event], payload: bytes, hints: Hints, direction: int) -> None:
     """Add the time stamp by which a server measures silence. Copies of a CONNECT share one."""
     row = row_of(hints.dialects[direction])
     stamp = row.read(payload, 0, len(payload))[1]  # type: ignore[index]
-    if row.wide_stamp and not row.document and _CLOCK_LOW <= stamp < _CLOCK_HIGH:
+    if row.wide_stamp and not row.document and FIRST_CLOCK_MS <= stamp < END_CLOCK_MS:
         events.append((Ev.CLOCK, stamp, False))
 
 
@@ -422,7 +418,7 @@ def _disconnect(
     if direction:
         events.append((Ev.NOTE, "eoudp-timeout-notice", ""))
     elif hints.extra.accepted:
-        return Hints(hints.dialects, hints.extra._replace(accepted=False))
+        return Hints(hints.dialects, hints.extra.replace(accepted=False))
     return None
 
 
@@ -496,7 +492,7 @@ def _order(name: str, content: bytes, hints: Hints) -> Hints | None:
     if kind is None or hints.extra.order is not None:
         return None
     found = text_reading(kind, content, None)
-    return None if found is None else Hints(hints.dialects, hints.extra._replace(order=found[0]))
+    return None if found is None else Hints(hints.dialects, hints.extra.replace(order=found[0]))
 
 
 def _meaning(
