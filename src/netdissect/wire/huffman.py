@@ -124,16 +124,24 @@ class _Tables:
     """
 
     def __init__(self) -> None:
-        codes = _codes()
-        single: list[tuple[int, int]] = [(0, 0)] * _WINDOWS
-        """Window -> (first symbol, length of its code in bits)."""
+        symbols: vec[i64] = vec[i64]([0] * _WINDOWS)
+        """Window -> first symbol."""
+        lengths: vec[i64] = vec[i64]([0] * _WINDOWS)
+        """Window -> length of its code in bits; 0 if it is longer than a window."""
+        windows: vec[i64] = vec[i64]([0] * _WINDOWS)
         rows: dict[int, int] = {}
         """Window -> start of the row of the codes that begin with it."""
         longer: list[int] = []
-        for symbol, (bits, length) in enumerate(codes):
+        window: i64 = 0
+        step: i64 = 0
+        first: i64 = 0
+        size: i64 = 0
+        for symbol, (bits, length) in enumerate(_codes()):
             if length <= _WINDOW_BITS:
-                for window in range(bits, _WINDOWS, 1 << length):
-                    single[window] = symbol, length
+                window, step, first, size = bits, 1 << length, symbol, length
+                while window < _WINDOWS:
+                    symbols[window], lengths[window] = first, size
+                    window += step
                 continue
             row = rows.setdefault(bits & _WINDOWS - 1, len(rows) * _SUFFIXES)
             if row == len(longer):
@@ -141,21 +149,21 @@ class _Tables:
             entry = length | _ENDS if symbol == _EOF else length | 1 << 4 | symbol << 8
             for suffix in range(bits >> _WINDOW_BITS, _SUFFIXES, 1 << length - _WINDOW_BITS):
                 longer[row + suffix] = entry
-        windows = [0] * _WINDOWS
+            windows[bits & _WINDOWS - 1] = row << 8
         for window in range(_WINDOWS):
-            if window in rows:
-                windows[window] = rows[window] << 8
-                continue
-            used = count = octets = 0
+            used: i64 = 0
+            count: i64 = 0
+            octets: i64 = 0
             while count < _MAX_BYTES:
-                symbol, length = single[window >> used]
-                if length == 0 or used + length > _WINDOW_BITS:
+                size = lengths[window >> used]
+                if not size or used + size > _WINDOW_BITS:
                     break
-                octets |= symbol << 8 * count
-                used += length
+                octets |= symbols[window >> used] << 8 * count
+                used += size
                 count += 1
-            windows[window] = used | count << 4 | octets << 8
-        self.windows: vec[i64] = vec[i64](windows)
+            if count:
+                windows[window] = used | count << 4 | octets << 8
+        self.windows: vec[i64] = windows
         self.longer: vec[i64] = vec[i64](longer)
 
 
