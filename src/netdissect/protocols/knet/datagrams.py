@@ -6,6 +6,7 @@ Layouts come from the derived readers alone. `scan` adds what the position means
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from netdissect.dissect.readers import knet as read
@@ -52,15 +53,17 @@ _BESIDE_2010: Final = (LEGACY, UNDECIDED), (UNDECIDED, LEGACY)
 """By sender: the dialects where it speaks that of 2010, and its peer is undecided."""
 _LIVE: Final = (Phase.IDENTIFYING, Phase.OPEN, Phase.RECONNECTING)
 
+MAX_KNOWN: Final = 1472
+"""Datagrams up to this size, in bytes, are remembered with what they say: an Ethernet frame's."""
 Values = tuple[Any, ...]
 """The fields that a derived reader returns."""
+_Read = Callable[[bytes, int, int], Values | None]
 
 
 class Reader:
     """How to read one dialect."""
 
-    __slots__ = ("_last", "control", "controls", "datagram", "dialect", "first_id", "legacy",
-                 "message", "odd", "types")  # fmt: skip
+    __slots__ = ("control", "controls", "dialect", "first_id", "legacy", "odd", "types")
 
     def __init__(self, dialect: str) -> None:
         self.dialect = dialect
@@ -68,12 +71,6 @@ class Reader:
         """Whether fragments have no numbers of their own, or perhaps none, and the flags of control
         messages may be left over.
         """
-        self.datagram: Callable[[bytes, int, int], Values | None] = (
-            read.read_Knet2010Datagram if legacy else read.read_KnetDatagram
-        )
-        self.message: Callable[[bytes, int, int], Values | None] = (
-            read.read_Knet2010Message if legacy else read.read_KnetMessage
-        )
         self.odd: Callable[[Values, int, list[Event]], None] = (
             read.odd_Knet2010Datagram if legacy else read.odd_KnetDatagram
         )
@@ -84,43 +81,46 @@ class Reader:
         """Type of each message ID of one byte."""
         self.first_id = FIRST_IDS.get(dialect, -1)
         """First PacketID of a sender; -1 = unknown."""
-        self._last: tuple[bytes, Values | None] = b"", None
-        """(payload, what `read` has returned for it). One object, for threads."""
 
     def read(self, payload: bytes) -> Values | None:
         """Return the fields of a datagram up to its first malformed message; None if it ends inside
         its header. The last value is the offset of that message, or the size of the payload.
-
-        The last result is remembered: what handles a malformed datagram reads it again.
         """
-        before, values = self._last
-        if payload is not before:
-            values = self._read(payload)
-            self._last = payload, values
-        return values
+        read_once = _known_values if len(payload) <= MAX_KNOWN else _newest_values
+        return read_once(payload, self.legacy)
 
     def whole(self, payload: bytes) -> Values | None:
         """Return the fields of a datagram; None if it is malformed."""
         values = self.read(payload)
         return values if values is not None and values[-1] == len(payload) else None
 
-    def _read(self, payload: bytes) -> Values | None:
-        size = len(payload)
-        position = header_octets(payload)
-        if position > size:
-            return None
-        header = self.datagram(payload, 0, position)
-        if header is None:
-            return None
-        messages: list[Values] = []
-        while position < size:
-            message = self.message(payload, position, size)
-            if message is None:
-                break
-            messages.append(message)
-            position = message[-1]
-        return (*header[:5], messages, position)
 
+def _values(payload: bytes, legacy: bool) -> Values | None:  # noqa: FBT001 - part of the key
+    """Return what `Reader.read` returns, in one of the two layouts."""
+    size = len(payload)
+    position = header_octets(payload)
+    if position > size:
+        return None
+    read_header: _Read = read.read_Knet2010Datagram if legacy else read.read_KnetDatagram
+    read_message: _Read = read.read_Knet2010Message if legacy else read.read_KnetMessage
+    header = read_header(payload, 0, position)
+    if header is None:
+        return None
+    messages: list[Values] = []
+    while position < size:
+        message = read_message(payload, position, size)
+        if message is None:
+            break
+        messages.append(message)
+        position = message[-1]
+    return (*header[:5], messages, position)
+
+
+# A connection's first datagrams are read to recognise it, to find out its dialect, and for their
+# events.
+_known_values: Final = lru_cache(maxsize=256)(_values)
+_newest_values: Final = lru_cache(maxsize=1)(_values)
+"""The same of larger datagrams: what handles a malformed one reads it again."""
 
 READERS: Final = {dialect: Reader(dialect) for dialect in DIALECTS}
 """Dialect -> its reader."""
@@ -407,7 +407,7 @@ def _cut_header(payload: bytes, direction: int, hints: Hints) -> list[Event]:
         return [note]
     # Without the Reliable bit, three bytes are a whole header.
     head = bytes([payload[0] & 0xBF]) + payload[1:3]
-    values: Values = READERS[hints.dialects[direction]].datagram(head, 0, 3) or ()
+    values: Values = READERS[hints.dialects[direction]].read(head) or ()
     number = values[3] << 6 | values[2]
     return [(Ev.UNIT, None, "datagram", number, None, payload), note]
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from netdissect.model.claims import Claim, Sample
 from netdissect.protocols.knet import tcp
-from netdissect.protocols.knet.datagrams import READERS, Reader
+from netdissect.protocols.knet.datagrams import MAX_KNOWN, READERS, Reader
 from netdissect.protocols.knet.deciding import by_fragments
 from netdissect.wire.knet import (
     CONTROL_SIZES,
@@ -74,8 +74,6 @@ _MAX_TURNS: Final = 8
 """Reliable datagrams of a side among which the one is searched that another continues."""
 _ACK_WINDOW_NS: Final = 1_000_000_000
 """Time within which a PacketAck follows the datagram that it names."""
-_MAX_KNOWN: Final = 1472
-"""Datagrams up to this size, in bytes, are remembered with what they say: an Ethernet frame's."""
 _Facts = tuple[int, bool, bool, int | None, int, list[tuple[str, bytes]], bool, str | None]
 """What a datagram says, as arguments of `_Datagram`."""
 
@@ -260,7 +258,7 @@ def _read(
     octets: bytes, reader: Reader, position: int, side: int, time_ns: int
 ) -> _Datagram | None:
     """Return a datagram if it is well formed and consistent, else None."""
-    known = _known_facts if len(octets) <= _MAX_KNOWN else _facts
+    known = _known_facts if len(octets) <= MAX_KNOWN else _facts
     facts = known(octets, reader)
     if facts is None:
         return None
@@ -273,7 +271,7 @@ def _read(
 
 def _facts(octets: bytes, reader: Reader) -> _Facts | None:
     """Return what `_Datagram` holds of a datagram; None unless it is well formed and consistent."""
-    values = reader.datagram(octets, 0, len(octets))
+    values = reader.whole(octets)
     if values is None or not values[5]:
         return None
     in_order, reliable, low, high, base, messages, _ = values
