@@ -154,9 +154,11 @@ def _round_trips(report: ConnectionReport, span: dict[str, Any], limits: Limits)
         text = f"{spike.maximum:.0f} ms, usually {spike.p50:.0f} ms"
         yield Found("rtt-spike", None, text, evidence=evidence)
         return
-    many = (rtt for rtt in (*answered, *named) if rtt.samples >= MIN_SENT)
-    uneven = max(many, key=_slower, default=None)
-    if uneven is not None and _slower(uneven) > limits.jitter:
+    many = [rtt for rtt in (*answered, *named) if rtt.samples >= MIN_SENT]
+    if not many:
+        return
+    uneven = max(many, key=_slower)
+    if _slower(uneven) > limits.jitter:
         text = f"half within {uneven.p50:.0f} ms, 95% within {uneven.p95:.0f} ms"
         yield Found("jitter", None, text, evidence=evidence)
 

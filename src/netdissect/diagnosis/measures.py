@@ -174,16 +174,20 @@ def _of_copies(space: SpaceReport) -> int:
 
 def _best(spaces: list[SpaceReport]) -> SpaceReport | None:
     """Return the space whose missing numbers are the best measure of loss."""
-    once = [
-        space
-        for space in spaces
-        if (space.copies_take_numbers or not space.retransmissions)
-        and space.space != SEGMENTS
-        and not _is_shared(space)
-        and _numbers(space) >= MIN_SENT
-    ]
-    # If messages travel in numbered datagrams, it is the datagrams that get lost.
-    return max(once, key=lambda space: (_missing(space), _numbers(space)), default=None)
+    best: SpaceReport | None = None
+    most = -1, -1
+    for space in spaces:
+        if (
+            (space.copies_take_numbers or not space.retransmissions)
+            and space.space != SEGMENTS
+            and not _is_shared(space)
+            and (numbers := _numbers(space)) >= MIN_SENT
+        ):
+            # If messages travel in numbered datagrams, it is the datagrams that get lost.
+            measure = _missing(space), numbers
+            if measure > most:
+                best, most = space, measure
+    return best
 
 
 def _is_shared(space: SpaceReport) -> bool:

@@ -162,9 +162,7 @@ def _ending_clause(report: ConnectionReport, ending: Ending, cause: Cause) -> st
         lasted=_seconds(_over_ns(report, ending) - report.first_time_ns),
         server=report.server,
         lossy="" if ending.by else _uncaptured_goodbye(report),
-        exchanged=" and ".join(
-            what for what, count in zip(_EXCHANGED, report.datagrams, strict=True) if count
-        ),
+        exchanged=_exchanged(report) if ending.how == "info-only" else "",
         silent=(
             f"The {ending.by} opened a new connection from the same endpoint without closing this"
             " one"
@@ -174,6 +172,11 @@ def _ending_clause(report: ConnectionReport, ending: Ending, cause: Cause) -> st
         quiet=f"{joint}{_silence_clause(report, cause)}" if ended_by_silence else "",
         unless_quiet="" if ended_by_silence else because,
     )
+
+
+def _exchanged(report: ConnectionReport) -> str:
+    sides = zip(_EXCHANGED, report.datagrams, strict=True)
+    return " and ".join(what for what, count in sides if count)
 
 
 def _over_ns(report: ConnectionReport, ending: Ending) -> int:
@@ -520,20 +523,23 @@ def no_loss(direction: int, loss: Loss) -> str:
     return f"loss from {_DIRECTIONS[direction]}: {share} of {loss.sent}, {LOSS_BASIS[loss.basis]}"
 
 
+_ELSEWHERE: Final = {
+    "silence": "whether anything was sent during the silence",
+    "one-way": "whether what was sent arrived",
+    **dict.fromkeys(
+        ("loss", "none", "closed", "quality"), "which datagrams were lost, and in which direction"
+    ),
+    "no-answer": "whether the first datagrams arrived",
+}
+"""`Cause.what` -> what a capture at another place would show."""
+
+
 def second_capture(report: ConnectionReport, cause: Cause) -> str:
     """Return what a capture at another place would show."""
     known = report.vantage in SIDES
     other = SIDES[1 - SIDES.index(report.vantage)] if known else ""
     where = f"next to the {other}" if known else "next to each side"
-    what = {
-        "silence": "whether anything was sent during the silence",
-        "one-way": "whether what was sent arrived",
-        **dict.fromkeys(
-            ("loss", "none", "closed", "quality"),
-            "which datagrams were lost, and in which direction",
-        ),
-        "no-answer": "whether the first datagrams arrived",
-    }.get(cause.what, "what each side saw")
+    what = _ELSEWHERE.get(cause.what, "what each side saw")
     return f"A capture {where} at the same time would show {what}."
 
 

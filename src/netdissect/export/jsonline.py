@@ -44,10 +44,12 @@ def text(value: str | None) -> str:
     """Return a text as JSON; None is null."""
     if value is None:
         return "null"
+    if len(value) >= LONG_KEY:
+        return _quoted(value)
     written = _WORDS.get(value)
     if written is None:
         written = _quoted(value)
-        if len(value) < LONG_KEY and len(_WORDS) < MAX_KEYS:
+        if len(_WORDS) < MAX_KEYS:
             _WORDS[value] = written
     return written
 

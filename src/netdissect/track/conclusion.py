@@ -274,11 +274,11 @@ def _handshake(connection: Connection) -> str:
 
 def _note_request(connection: Connection, end_ns: int) -> None:
     """Note a request to begin that the server had no time to answer before the capture ended."""
-    machine, last = connection.machine, connection.silence.last
-    (asked_ns, frame), heard_ns = last(0), last(1)[0]
-    soon = end_ns - max(heard_ns, connection.lifetime.first_ns) < ANSWER_NS
-    refused = machine.over or connection.silence.error
-    if machine.handshake == "unanswered" and soon and heard_ns < asked_ns and not refused:
+    machine, silence = connection.machine, connection.silence
+    if machine.handshake != "unanswered" or machine.over or silence.error:
+        return
+    (asked_ns, frame), heard_ns = silence.last(0), silence.last(1)[0]
+    if end_ns - max(heard_ns, connection.lifetime.first_ns) < ANSWER_NS and heard_ns < asked_ns:
         connection.end_hint = connection.end_hint or EndHint("asked", 0, frame, asked_ns)
 
 

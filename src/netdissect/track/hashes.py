@@ -8,7 +8,7 @@ from netdissect.model.native import i64, mypyc_attr, vec
 
 MAX_MARKS = 4096
 """Datagrams per direction whose hash is remembered."""
-_FEW: Final = 64
+_FEW: Final = 16
 """Entries allocated at first; the table grows fourfold when two numbers meet."""
 _NUMBER: Final = 0x7FFF_FFFF
 _CONTENT: Final = 0xFFFF_FFFF
