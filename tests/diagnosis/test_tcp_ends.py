@@ -218,6 +218,38 @@ def test_answered_keep_alives_ask_nothing_more(tmp_path: Path) -> None:
     assert talk.report(tmp_path).diagnosis.cause.what == "closed"
 
 
+def test_a_kernel_that_does_not_acknowledge_the_end_is_silent(tmp_path: Path) -> None:
+    """It would have answered the first FIN at once. The client closed, and nobody heard of it."""
+    talk = Talk().open()
+    talk.send(0, 2500, FIN | ACK)
+    for ms in (2700, 3100, 3900, 5500):
+        talk.send(0, ms, FIN | ACK, back=1)
+    found = talk.report(tmp_path).diagnosis
+    assert (found.ending.by, found.ending.how) == ("client", "said")
+    assert (found.cause.what, found.cause.direction) == ("silence", 1)
+    assert found.cause.to_frame is None
+    assert "FIN; nothing came from the server for 5.2 s" in found.verdict
+
+
+def test_an_end_that_is_acknowledged_at_last_asks_nothing_more(tmp_path: Path) -> None:
+    """Three FINs of four were lost, or their acknowledgements."""
+    talk = Talk().open()
+    talk.send(0, 2500, FIN | ACK)
+    for ms in (2700, 3100, 3900):
+        talk.send(0, ms, FIN | ACK, back=1)
+    talk.hears(1)
+    talk.send(1, 3930)
+    cause = talk.report(tmp_path).diagnosis.cause
+    assert (cause.what, cause.direction, cause.to_frame) == ("silence", 1, 20)
+
+
+def test_an_end_just_before_that_of_the_capture_asks_nothing(tmp_path: Path) -> None:
+    talk = Talk().open()
+    talk.send(0, 500, FIN | ACK)
+    talk.send(0, 700, FIN | ACK, back=1)
+    assert talk.report(tmp_path).diagnosis.cause.what == "closed"
+
+
 def test_a_kernel_that_repeats_its_syn_is_not_silent(tmp_path: Path) -> None:
     """It waits longer and longer, because nothing of the client reaches it."""
     talk = Talk()

@@ -155,11 +155,13 @@ def _ending_clause(report: ConnectionReport, ending: Ending, cause: Cause) -> st
     because = f": {ending.reason}" if ending.reason else ""
     if ending.how == "timed-out" or (ending.how == "rejected" and ending.reason in _ALSO_SENT):
         because = because.replace(": ", ", which sent ", 1)
-    joint = "; before that, " if ending.how in ("said", "dropped", "reset") else ": "
+    over_ns = _over_ns(report, ending)
+    told = "; before that, " if over_ns == report.last_time_ns else "; "
+    joint = told if ending.how in ("said", "dropped", "reset") else ": "
     return _ENDINGS[_how(report, ending)].format(
         by={None: "an unknown side", "both": "both sides"}.get(ending.by, f"the {ending.by}"),
         because=because,
-        lasted=_seconds(_over_ns(report, ending) - report.first_time_ns),
+        lasted=_seconds(over_ns - report.first_time_ns),
         server=report.server,
         lossy="" if ending.by else _uncaptured_goodbye(report),
         exchanged=_exchanged(report) if ending.how == "info-only" else "",
@@ -183,9 +185,8 @@ def _over_ns(report: ConnectionReport, ending: Ending) -> int:
     """Return when a connection was over: a side may send on after a goodbye, or a FIN, which counts
     then. What a drop shows in may come before the end.
     """
-    if ending.how in ("said", "reset") and ending.time_ns is not None:
-        return ending.time_ns
-    return report.last_time_ns
+    told_ns = ending.time_ns if ending.how in ("said", "reset") else None
+    return report.last_time_ns if told_ns is None else told_ns
 
 
 def _how(report: ConnectionReport, ending: Ending) -> str:
@@ -324,9 +325,8 @@ def confidence_of(report: ConnectionReport, span: QuietSpan) -> str:
     """Return how sure it is whose fault a quiet span was."""
     side, other = SIDES[span.direction], SIDES[1 - span.direction]
     if span.kind == "one-way":
-        many = span.unanswered >= MIN_UNANSWERED
         understood = report.dialects[0] == report.dialects[1] and not _renewed(report, span)
-        sure = report.vantage == side and many and understood
+        sure = report.vantage == side and span.unanswered >= MIN_UNANSWERED and understood
         return "likely" if sure else "cannot tell"
     return "likely" if report.vantage == other and _kept_sending(report, span) else "cannot tell"
 

@@ -141,22 +141,23 @@ class SilenceDetector:
             for span in self.spans:
                 span.basis = "asked"
         self._check_missing_numbers()
-        # Nobody has to be heard after the end of the connection.
-        end_ns = self._lifetime.over_ns or end_ns
+        over_ns = self._lifetime.over_ns or end_ns
         for side in (0, 1):
             last_ns, last_frame = self.last(side)
             if not last_ns:
                 if self._findings.misses:
                     continue  # it was active, but not captured
                 last_ns, last_frame = self._lifetime.first_ns, self._lifetime.first_frame
-            basis = self._expected(side, last_ns, end_ns, SILENT_PERIODS)
+            # Nobody else has to be heard after the end of the connection.
+            until_ns = end_ns if self._ends_unheard(1 - side) else over_ns
+            basis = self._expected(side, last_ns, until_ns, SILENT_PERIODS)
             if basis is not None:
                 silent[side] = True
                 self._add("silence", side, (last_ns, last_frame), (None, None), basis)
         for side in (0, 1):
             if not self._only_asked_to_begin(1 - side):
                 # The peer must have been heard: later, nobody could answer.
-                self.check_one_way(side, min(end_ns, self.last(1 - side)[0]), None)
+                self.check_one_way(side, min(over_ns, self.last(1 - side)[0]), None)
         return silent[0], silent[1]
 
     def _stays(self, span: QuietSpan) -> bool:
@@ -261,9 +262,9 @@ class SilenceDetector:
             again = _evenly_spaced(first_ns, until_ns, copies, since_ns, until_ns - 1)
             again = [sent_ns for sent_ns in again if since_ns < sent_ns < until_ns]
             asked = _distinct(sorted(asked + again))
-        # Keep-alives are far apart: unlike the segments of a burst, they are not lost together.
+        # Such questions are far apart: unlike the segments of a burst, they are not lost together.
         kernel, stream = self._kernel(side), self.stream
-        apart = kernel is None or (stream is not None and stream.keep_alives.times[side])
+        apart = kernel is None or (stream is not None and stream.questions.times[side])
         if len(asked) < (self._questions_needed() if apart else MIN_SEGMENTS):
             return
         patient_ns = self._answer_wait_ns(ACTIVE_ANSWER_NS)
@@ -357,7 +358,7 @@ class SilenceDetector:
         pause_ns = until_ns - since_ns
         if pause_ns <= TAIL_NS or pause_ns <= self._shortest_silence_ns(periods):
             return None
-        if 0 < self._lifetime.over_ns < until_ns:
+        if 0 < self._lifetime.over_ns < until_ns and not self._ends_unheard(1 - side):
             return None
         asked = self._unanswered(1 - side, since_ns, until_ns)
         alive_ms = self._lanes[side].policy.alive_ms[side]
@@ -383,6 +384,11 @@ class SilenceDetector:
             slow_ms = kernel.rtt.slow_ms() if kernel.rtt.samples else 0.0
             patient_ns = max(TAIL_NS, int(ANSWER_TRIPS * slow_ms * _MS))
         return ("asked", count) if waited_ns > patient_ns else None
+
+    def _ends_unheard(self, side: int) -> bool:
+        """Return whether a side has closed its stream, and nothing of its peer came since."""
+        stream = self.stream
+        return stream is not None and stream.fins[side] and bool(stream.questions.times[side])
 
     def _shortest_silence_ns(self, periods: int) -> int:
         """Return the longest pause that shows nothing. It is shorter at the end of the capture,
@@ -466,7 +472,7 @@ class SilenceDetector:
                 times += _evenly_spaced(
                     segment.first_ns, segment.last_ns, segment.copies, since_ns, until_ns
                 )
-            times += self.stream.keep_alives.times[side]
+            times += self.stream.questions.times[side]
         if not times:
             return given_up
         inside = [time_ns for time_ns in times if since_ns < time_ns <= until_ns]

@@ -17,7 +17,7 @@ from netdissect.track.findings import Findings
 from netdissect.track.outcomes import record_acked, record_dropped
 from netdissect.track.recorder import ConnectionRecorder
 from netdissect.track.retired import Listener
-from netdissect.track.streamprobes import CROSSING_NS, KeepAlives, answered_syn
+from netdissect.track.streamprobes import CROSSING_NS, KernelQuestions, answered_syn
 from netdissect.track.streamunits import Messages, PendingMessage, sent_before
 from netdissect.track.tcp import MAX_UNITS, StreamHalf
 from netdissect.track.totalling import summed
@@ -92,7 +92,7 @@ class StreamTrack(Listener):
         """Its time."""
         self._crossed = False
         """Whether the other side ended the connection, too, before it heard of that."""
-        self.keep_alives = KeepAlives()
+        self.questions = KernelQuestions()
         self.mid_stream = False
         if recorder is not None:
             recorder.stream = self
@@ -126,7 +126,7 @@ class StreamTrack(Listener):
             self._step("data", None, direction, frame, time_ns)
         if time_ns - half.last_ns > PAUSE_NS and half.last_ns:
             self._resumed(direction, frame, time_ns, segment)
-        self.keep_alives.take(direction, half, segment, time_ns)
+        self.questions.take(direction, half, segment, time_ns)
         half.take(segment, frame, time_ns)
         if half.repeated:
             self._sent_again(direction, frame, segment)

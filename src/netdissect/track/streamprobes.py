@@ -1,4 +1,4 @@
-"""What the kernels of a TCP connection show: keep-alives, SYNs, how quickly they acknowledge."""
+"""What the kernels of a TCP connection show: questions, SYNs, how quickly they acknowledge."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ CROSSING_NS: Final = 200_000_000
 back: no sender repeats its FIN sooner. *Source:* Linux (TCP_RTO_MIN).
 """
 MAX_PROBES: Final = 64
-"""Unanswered keep-alives remembered per direction: the newest ones."""
+"""Unanswered questions of a kernel remembered per direction: the newest ones."""
 _SPECIAL: Final = FIN | SYN | RST
 
 
-class KeepAlives:
-    """The keep-alives of both sides since anything else of their peer came.
+class KernelQuestions:
+    """The keep-alives and FINs of both sides since anything else of their peer came.
 
-    Such a segment begins before the next byte, although all bytes before that are acknowledged. Its
-    peer answers it at once, and with no RST if it knows the connection. *Source:* RFC 9293, section
-    3.8.4.
+    A keep-alive begins before the next byte, although all bytes before that are acknowledged. The
+    kernel of the peer answers it and a FIN at once, and a keep-alive with no RST if it knows the
+    connection. *Source:* RFC 9293, sections 3.6 and 3.8.4.
     """
 
     __slots__ = ("times",)
@@ -36,12 +36,13 @@ class KeepAlives:
     def take(self, side: int, half: StreamHalf, segment: TcpSegment, time_ns: int) -> None:
         """Process a segment of a side before `half`, what this side sent, takes it."""
         behind = segment.payload_length <= 1 and segment.stream_start == half.highest - 1
-        if behind and not (half.outstanding or segment.flags & _SPECIAL):
+        keeps_alive = behind and not (half.outstanding or segment.flags & _SPECIAL)
+        if segment.flags & FIN or keeps_alive:
             sent = self.times[side]
             if len(sent) == MAX_PROBES:
                 del sent[0]
             sent.append(time_ns)
-        elif self.times[1 - side] and not segment.flags & RST:
+        if self.times[1 - side] and not (keeps_alive or segment.flags & RST):
             self.times[1 - side] = []
 
 
