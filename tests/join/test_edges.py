@@ -577,6 +577,28 @@ def test_a_connection_without_data_is_nobodys_stream() -> None:
     assert (ours[0].key, theirs[0].key) == (key, third)
 
 
+@pytest.mark.parametrize(("bound", "most"), [("MAX_MARKS", 20), ("MAX_ALL_MARKS", 60)])
+def test_of_long_streams_some_segments_are_noted_on_both_sides_alike(
+    bound: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proxy sends other segments, so that what is noted must not depend on them."""
+    pair = [
+        str(CAPTURES / "knet" / f"tcp_rechunked.{side}.pcap")
+        for side in ("client", "server")
+    ]
+    with join(*pair) as found:
+        whole = found.report.conversations[0].streams
+    monkeypatch.setattr(sample, bound, most)
+    with join(*pair) as found:
+        (one,) = found.report.conversations
+    for stream, of_all in zip(one.streams, whole, strict=True):
+        assert (stream.octets, stream.equal) == (of_all.octets, True)
+        assert 2 <= stream.delay.samples < of_all.delay.samples
+        # The clocks are known less well; the delays differ by no more than they did.
+        ours, known = stream.delay, of_all.delay
+        assert ours.maximum - ours.minimum <= known.maximum - known.minimum
+
+
 def test_streams_are_looked_for_among_the_nearest_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Thousands that all begin alike, or all differ late, are not each compared with all."""
     compared = 0

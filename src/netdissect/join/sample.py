@@ -42,6 +42,10 @@ MAX_JUMPS = 4096
 """Jumps of a capture's clock that are remembered."""
 MAX_MARKS = 2048
 """Marks of one TCP direction, at which two streams are compared in time."""
+MAX_ALL_MARKS = 65_536
+"""Marks of all TCP directions of a capture; beyond, each of them has half as many."""
+_LEAST_MARKS: Final = 4
+"""Marks that each TCP direction may have in any case."""
 ALWAYS_SAMPLED: Final = 16
 """First packets of each flow that are in the sample whatever their hash."""
 JUMP_NS: Final = 200_000_000
@@ -72,10 +76,23 @@ class Flow:
     first_ns: int = 0
     prefix: bytearray = field(default_factory=bytearray)
     """First bytes of a TCP stream."""
-    marks: list[tuple[int, int, int]] = field(default_factory=list)
-    """(end in the stream, frame, time) of TCP segments with new bytes, evenly thinned out."""
+    marks: list[tuple[int, int, int, int]] = field(default_factory=list)
+    """(first byte, byte after the last, frame, time) of TCP segments with new bytes."""
     stride: int = 1
-    """Only frames whose number is a multiple of this leave a mark."""
+    """But for the first one, only those remain that reach a multiple of this many bytes."""
+
+    def reaches(self, start: int, end: int) -> bool:
+        """Return whether the bytes of a segment reach a multiple of the stride."""
+        return start // self.stride < end // self.stride
+
+    def thin(self, most: int) -> int:
+        """Leave so many marks, and return how many were dropped."""
+        before = len(self.marks)
+        while len(self.marks) > max(1, most):
+            self.stride *= 2
+            rest = [mark for mark in self.marks[1:] if self.reaches(mark[0], mark[1])]
+            self.marks[1:] = rest
+        return before - len(self.marks)
 
     @property
     def id(self) -> FlowId:
@@ -114,6 +131,10 @@ class Sample:
     """Occurrences kept, not counting the first of each token."""
     selected: int = 0
     """Tokens that are not of the first packets of a flow."""
+    marks: int = 0
+    """Marks of all flows."""
+    halvings: int = 0
+    """How often all flows were left with half as many marks."""
     mask: int = 0
     """A token is in the sample if its hash has none of these bits."""
     jumps: list[tuple[int, int]] = field(default_factory=list)
@@ -142,6 +163,24 @@ class Sample:
         for token in [token for token, one in tokens.items() if one.key >= 0 and one.key & mask]:
             del tokens[token]
             self.selected -= 1
+
+    def mark(self, flow: Flow, packet: Packet) -> None:
+        """Note which bytes of a TCP stream became readable with a packet, and when."""
+        segment = packet[5]
+        for piece in segment.stream if segment is not None else ():
+            start, end = piece.offset, piece.offset + len(piece.data)
+            if len(flow.prefix) < PREFIX and start == len(flow.prefix):
+                flow.prefix += piece.data[: PREFIX - len(flow.prefix)]
+            if flow.marks and not flow.reaches(start, end):
+                continue
+            flow.marks.append((start, end, packet[1], packet[2]))
+            self.marks += 1
+            most = MAX_MARKS >> self.halvings
+            if len(flow.marks) > most:
+                self.marks -= flow.thin(most // 2)
+            if self.marks > MAX_ALL_MARKS and most > _LEAST_MARKS:
+                self.halvings += 1
+                self.marks -= sum([each.thin(most // 2) for each in self.flows.values()])
 
     def span(self, clock: Clock, capture: int) -> tuple[int, int]:
         """Return the common time of the first and the last frame."""
@@ -272,7 +311,7 @@ class _Sampler(PacketSink):
             if flow is None:
                 return
         if segment is not None and segment.stream:
-            _mark(flow, packet)
+            self._sample.mark(flow, packet)
         data = self._data[self._start : self._stop] if faults else b""
         token = self._tokens.of(packet, data)
         if token is None:
@@ -333,17 +372,3 @@ class _UdpFlow(DatagramHandler):
     def take(self, frame: i64, time_ns: i64, payload: bytes) -> None:
         """Pass one datagram on."""
         self._sampler.take(self._flow, frame, time_ns, payload)
-
-
-def _mark(flow: Flow, packet: Packet) -> None:
-    """Note which bytes of a TCP stream became readable with a packet, and when."""
-    segment = packet[5]
-    for piece in segment.stream if segment is not None else ():
-        if len(flow.prefix) < PREFIX and piece.offset == len(flow.prefix):
-            flow.prefix += piece.data[: PREFIX - len(flow.prefix)]
-        # By the frame's number and not by a count, so that thinning out needs no further state.
-        if packet[1] % flow.stride == 0 or not flow.marks:
-            flow.marks.append((piece.offset + len(piece.data), packet[1], packet[2]))
-            if len(flow.marks) > MAX_MARKS:
-                flow.stride *= 2
-                flow.marks[:] = flow.marks[::2]

@@ -125,17 +125,21 @@ def stream_anchors(pairs: list[Streams]) -> list[Anchor]:
 
 
 def _anchors(one: Flow, other: Flow) -> Iterator[Anchor]:
-    """Yield when each capture saw the bytes that end a segment in either of them."""
+    """Yield when each capture saw the bytes that end a segment in either of them, or, where a
+    stream is so long that only some of its segments were noted, bytes at equal distances.
+    """
+    stride = max(one.stride, other.stride)
     for swap, (first, second) in enumerate(((one, other), (other, one))):
-        ends = [mark[0] for mark in second.marks]
-        # If marks were thinned out, the next one may be far behind the byte.
-        if second.stride > 1:
-            continue
-        for end, frame, time_ns in first.marks:
-            index = bisect_left(ends, end)
+        ends = [mark[1] for mark in second.marks]
+        for start, end, frame, time_ns in first.marks:
+            octets = end - end % stride
+            index = bisect_left(ends, octets)
             if index == len(ends):
                 break
-            _, frame_there, there_ns = second.marks[index]
+            start_there, _, frame_there, there_ns = second.marks[index]
+            # Neither of them may only be the next one that was noted.
+            if max(start, start_there) >= octets:
+                continue
             here, there = (frame, time_ns), (frame_there, there_ns)
             a, b = (there, here) if swap else (here, there)
             yield Anchor(*a, *b, one.number, other.number, 0)
