@@ -24,6 +24,7 @@ from netdissect.join.table import (
 )
 from netdissect.join.weigh import Priors
 from netdissect.model.joined import Fate
+from netdissect.model.native import i64
 
 MAX_BEYOND: Final = 65_536
 """Frames beyond the last datagram that confirms the clock; if there are more, a jump among them
@@ -145,34 +146,51 @@ def mark_outside(
     jumps = [_unconfirmed(samples, pairing, capture) for capture in (0, 1)]
     for capture in (0, 1):
         other = 1 - capture
-        start, end = samples[other].span(pairing.clock, other)
+        span = samples[other].span(pairing.clock, other)
+        start: i64 = span[0]
+        end: i64 = span[1]
         early, late = jumps[other]
-        starts = start - early.back_ns, start + early.ahead_ns
-        ends = end - late.ahead_ns, end + late.back_ns
+        # When it may have begun and ended, if its clock was set.
+        first_start, last_start = start - early.back_ns, start + early.ahead_ns
+        first_end, last_end = end - late.ahead_ns, end + late.back_ns
         early, late = jumps[capture]
+        # The other capture sees it a usual delay after it was sent here, or before it arrived.
         going = priors[1 if capture == 0 else -1].delays
         coming = priors[-1 if capture == 0 else 1].delays
-        # The other capture sees it a usual delay after it was sent here, or before it arrived.
-        usual = {
-            LOST: (going.quantile(0.0), going.quantile(0.5), going.quantile(1.0)),
-            APPEARED: (-coming.quantile(1.0), -coming.quantile(0.5), -coming.quantile(0.0)),
-        }
+        sent = _Usual(going.quantile(0.0), going.quantile(0.5), going.quantile(1.0))
+        came = _Usual(-coming.quantile(1.0), -coming.quantile(0.5), -coming.quantile(0.0))
+        before: i64 = early.frames[-1] if early.frames else 0
+        after: i64 = late.frames[0] if late.frames else tables[capture].frames + 1
         table = tables[capture]
         frame = table.next_frame(0, unmatched)
         while frame:
-            at_ns = int(table.common_ns(frame))
-            least, middle, most = (at_ns + delay for delay in usual[table.fate(frame)])
-            if early.frames and frame < early.frames[-1]:
+            usual = sent if table.fate(frame) == LOST else came
+            at_ns = table.common_ns(frame)
+            least, most = at_ns + usual.least_ns, at_ns + usual.most_ns
+            if frame < before:
                 least, most = least - early.back_ns, most + early.ahead_ns
-            if late.frames and frame >= late.frames[0]:
+            if frame >= after:
                 least, most = least - late.ahead_ns, most + late.back_ns
-            if not start <= middle <= end:
+            middle = at_ns + usual.middle_ns
+            if middle < start or middle > end:
                 table.set_fate(frame, int(Fate.OUTSIDE))
-                if most >= starts[0] and least <= ends[1]:
+                if most >= first_start and least <= last_end:
                     table.add_flags(frame, AMBIGUOUS)
-            elif least < starts[1] or most > ends[0]:
+            elif least < last_start or most > first_end:
                 table.add_flags(frame, AMBIGUOUS)
             frame = table.next_frame(frame, unmatched)
+
+
+class _Usual:
+    """The usual differences between the times of a datagram in this capture and in the other."""
+
+    __slots__ = ("least_ns", "middle_ns", "most_ns")
+
+    # Written out: what a dataclass generates is not compiled.
+    def __init__(self, least_ns: i64, middle_ns: i64, most_ns: i64) -> None:
+        self.least_ns = least_ns
+        self.middle_ns = middle_ns
+        self.most_ns = most_ns
 
 
 class _End:
