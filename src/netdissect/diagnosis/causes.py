@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from netdissect.diagnosis import words
+from netdissect.diagnosis import malformed, words
 from netdissect.diagnosis.measures import (
     MIN_SENT,
     closed_window,
@@ -21,7 +21,7 @@ from netdissect.model.reports import ConnectionReport, QuietSpan
 _RECOVERED: Final = 50
 """Badness of a silence that passed."""
 _LOSSY: Final = 40
-"""Badness of loss, or of a program that did not read."""
+"""Badness of loss, of a program that did not read, or of malformed data."""
 _MIN_RESENT: Final = 3
 """Retransmissions of a direction before they are mentioned: a busy program causes one or two."""
 _BRIEF_NS: Final = 1_000_000_000
@@ -46,6 +46,8 @@ def cause_of(
         text = words.span_text(span, confidence, beside=report.vantage == SIDES[span.direction])
         if _is_of_the_gone(report, span):
             confidence, text = "likely", words.gone(report)
+        elif span.kind == "silence":
+            text += malformed.silence_text(report, span)
         return Cause(
             span.kind, span.direction, span.from_ns, span.to_ns, span.from_frame, span.to_frame,
             confidence, text,
@@ -117,8 +119,8 @@ def _one_way_loss(report: ConnectionReport, direction: int, loss: tuple[Loss, Lo
 def _stalled(
     report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss], limits: Limits
 ) -> Cause:
-    """Return that a program did not read; else that no problem was seen, with what could not be
-    seen.
+    """Return that a program did not read, or could not; else that no problem was seen, with what
+    could not be seen.
     """
     closed_ms, slow = closed_window(report)
     if slow is not None and closed_ms >= limits.slow_receiver:
@@ -127,6 +129,12 @@ def _stalled(
             "slow-receiver", slow.direction, span["from_ns"], span["to_ns"],
             span["frames"][0], span["frames"][1], "certain",
             words.slow_text(SIDES[slow.direction], closed_ms),
+        )  # fmt: skip
+    data = malformed.ended_by(report, ending)
+    if data is not None:
+        return Cause(
+            "malformed", data.direction, data.time_ns, ending.time_ns, data.frame, ending.frame,
+            "likely", malformed.ended_text(ending, data),
         )  # fmt: skip
     what = "closed" if ending.how in ("said", "reset") else "none"
     unknown = _unknown_losses(report, loss, limits)
@@ -193,7 +201,7 @@ def badness(report: ConnectionReport, ending: Ending, cause: Cause, loss: tuple[
     bad, _ = ENDINGS[ending.how]
     if cause.what in ("silence", "one-way"):
         bad = max(bad, _RECOVERED if cause.to_ns is not None else ENDINGS["silent"][0])
-    elif cause.what in ("loss", "slow-receiver"):
+    elif cause.what in ("loss", "slow-receiver", "malformed"):
         bad = max(bad, _LOSSY)
     share = max(part.share or 0.0 for part in loss)
     warned = bool(report.anomalies.get("warn") or report.anomalies.get("error"))
@@ -225,7 +233,7 @@ def settles(
     report: ConnectionReport, cause: Cause, loss: tuple[Loss, Loss], limits: Limits
 ) -> str | None:
     """Return what another capture would settle; None if nothing is open."""
-    if cause.what in ("none", "closed", "quality"):
+    if cause.what in ("none", "closed", "quality", "malformed"):
         is_open = bool(_unknown_losses(report, loss, limits))
     else:
         is_open = cause.confidence != "certain"

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from netdissect.diagnosis.ends import was_answered
+from netdissect.diagnosis.malformed import seen_text
 from netdissect.diagnosis.measures import MIN_SENT, SEGMENTS, spans
 from netdissect.model.diagnosis import LOSS_BASIS, Cause, Ending, Limits, Loss
 from netdissect.model.figures import tenths
@@ -49,7 +50,7 @@ def verdict(
     elif cause.what == "loss":
         shares = _shares(loss, _DIRECTIONS)
         clauses.append(f"lost: {shares}" if shares else "the rate was limited")
-    elif cause.what == "slow-receiver":
+    elif cause.what in ("slow-receiver", "malformed"):
         # The first clause of the cause, continued in lower case.
         clauses.append("t" + cause.text[1:].partition(":")[0])
     if cause.what != "loss" and any(_is_high(part, limits) for part in loss):
@@ -118,6 +119,8 @@ def line(report: ConnectionReport) -> str:
         bad = f"lost {shares}" if shares else "rate limited"
     elif cause.what == "slow-receiver":
         bad = "a receiver did not read"
+    elif cause.what == "malformed":
+        bad = f"malformed data from the {SIDES[cause.direction or 0]}"
     known = ending.by is not None and ending.by != "nobody"
     side = {"both": "both sides"}.get(ending.by or "", str(ending.by))
     ended = _ENDINGS_IN_LISTS[_how(report, ending)].format(
@@ -424,6 +427,8 @@ def plain_cause(report: ConnectionReport, ending: Ending, what: str, *, calm: bo
 
     """
     reason = f" ({ending.reason})" if ending.reason else ""
+    seen = seen_text(report)
+    calm = calm and not seen
     match what:
         case "rejected":
             return f"The {ending.by or 'server'} refused the connection{reason}."
@@ -438,11 +443,11 @@ def plain_cause(report: ConnectionReport, ending: Ending, what: str, *, calm: bo
             if ending.by == "both":
                 ended = "Both sides closed it before they heard of each other"
             also = _ALSO_SENT.get(ending.reason or "", "")
-            return f"{ended}{reason}{'; no problem was seen before' if calm else ''}.{also}"
+            return f"{ended}{reason}{'; no problem was seen before' if calm else ''}.{also}{seen}"
         case _ if ending.how == "timed-out":
-            text = _BY_STAMPS if _was_heard(report) else _TIMED_OUT[ending.by]
+            text = (_BY_STAMPS if _was_heard(report) else _TIMED_OUT[ending.by]) + seen
         case _:
-            text = "No problem was seen." if calm else ""
+            text = "No problem was seen." if calm else seen.lstrip()
     return text
 
 

@@ -187,8 +187,8 @@ class Cause:
     """Why a connection ended or worked badly."""
 
     what: str
-    """`silence`, `one-way`, `loss`, `slow-receiver`, `quality`, `rejected`, `no-answer`, `closed`,
-    `none`.
+    """`silence`, `one-way`, `loss`, `slow-receiver`, `malformed`, `quality`, `rejected`,
+    `no-answer`, `closed`, `none`.
     """
     direction: int | None
     """`Direction` concerned; None = both, or unknown."""

@@ -23,6 +23,7 @@ __all__ = [
     "ConnectionReport",
     "Copy",
     "EndHint",
+    "MalformedData",
     "ProbeReport",
     "QuietSpan",
     "RttSummary",
@@ -297,6 +298,18 @@ class EndHint:
     """The protocol's word for it."""
 
 
+@dataclass(frozen=True, slots=True)
+class MalformedData:
+    """Data of a side that its peer cannot read."""
+
+    direction: int
+    """`Direction` of the data."""
+    code: str
+    """Code of the finding."""
+    frame: int
+    time_ns: int
+
+
 @dataclass(slots=True, init=False)
 class ConnectionReport:
     """One connection, as `connections` shows it."""
@@ -377,6 +390,8 @@ class ConnectionReport:
     """
     copy_gaps: tuple[CopyGaps, CopyGaps]
     """By direction: what gaps tell of the copies that the network made."""
+    malformed: list[MalformedData | None]
+    """By direction: its newest malformed data of severity `error`."""
 
     def __init__(
         self, connection: int, protocol: str, dialects: tuple[str, str], transport: str,
@@ -398,6 +413,7 @@ class ConnectionReport:
         ceilings: tuple[Ceilings, Ceilings] = ((None, None), (None, None)),
         misses_frames: bool = False,  # noqa: FBT001, FBT002 - as in the fields
         copy_gaps: tuple[CopyGaps, CopyGaps] = NO_GAPS,
+        malformed: list[MalformedData | None] | None = None,
     ) -> None:  # fmt: skip
         self.connection = connection
         self.protocol = protocol
@@ -441,6 +457,7 @@ class ConnectionReport:
         self.ceilings = ceilings
         self.misses_frames = misses_frames
         self.copy_gaps = copy_gaps
+        self.malformed = [None, None] if malformed is None else malformed
 
     @property
     def placement(self) -> Placement:

@@ -70,7 +70,7 @@ def style_of(found: Diagnosis) -> str:
 def brief_lines(found: Diagnosis) -> Iterator[Line]:
     """Yield the verdict and, if there was trouble, its cause: the head of a connection."""
     yield [("   ", ""), (found.verdict, style_of(found))]
-    if found.cause.what in ("silence", "one-way", "loss", "no-answer", "slow-receiver"):
+    if found.cause.what in _TROUBLE:
         yield [("   ", ""), (f"{found.cause.confidence}: ", "dim"), (found.cause.text, "")]
 
 
@@ -151,11 +151,16 @@ def _commands(found: Diagnosis, name: str, worst: Sequence[LateUnit]) -> Iterato
         yield f"ladder {name} --around '#{worst[0].frame}'"
 
 
+_TROUBLE = frozenset(
+    {"silence", "one-way", "loss", "no-answer", "slow-receiver", "malformed"}
+)
+"""`Cause.what` of what went wrong."""
 _WHAT = {
     "silence": "silence of {}",
     "one-way": "no answer to what {} sent",
     "no-answer": "no answer",
     "slow-receiver": "receiver does not read",
+    "malformed": "malformed data",
     "quality": "poor quality",
     "none": "none known",
 }

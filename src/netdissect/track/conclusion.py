@@ -244,10 +244,7 @@ def _report(
         limits_hit=limits,
         explain=connection.explain,
         timings=(_timings(first), _timings(second)),
-        clocks=(
-            connection.declared.clocks[0].summary(),
-            connection.declared.clocks[1].summary(),
-        ),
+        clocks=(connection.declared.clocks[0].summary(), connection.declared.clocks[1].summary()),
         codes=connection.findings.repeats,
         quiet=connection.silence.spans,
         end_hint=_end_hint(connection),
@@ -256,6 +253,7 @@ def _report(
         ceilings=(_ceilings(first), _ceilings(second)),
         misses_frames=connection.findings.misses,
         copy_gaps=connection.findings.copy_gaps,
+        malformed=connection.findings.newest_malformed,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 
 from netdissect.model.annotations import CodeRow, Severity, code_rows
 from netdissect.model.diagnosis import Limits
-from netdissect.model.reports import Anomaly
+from netdissect.model.reports import Anomaly, MalformedData
 from netdissect.model.units import NO_GAPS, CopyGaps
 
 MAX_CODES = 256
@@ -22,14 +22,17 @@ _LABELS: Final = [(severity.label, int(severity)) for severity in Severity]
 
 
 class _Kind:
-    """A code, the index of its severity in counts, and whether its datagrams cannot be read."""
+    """A code, the index of its severity in counts, whether its datagrams are malformed, and
+    whether they are so badly that a receiver cannot read them.
+    """
 
-    __slots__ = ("malformed", "place", "row")
+    __slots__ = ("broken", "malformed", "place", "row")
 
     def __init__(self, row: CodeRow) -> None:
         self.row = row
         self.place = int(row.severity)
         self.malformed = row.group == "malformed"
+        self.broken = row.severity is Severity.ERROR and row.group in ("malformed", "security")
 
 
 class _Tally:
@@ -69,7 +72,7 @@ class Findings:
     __slots__ = (
         "_connection", "_longest_held_ns", "_rows", "_sink", "_tallies", "bounds", "by_severity",
         "copy_gaps", "directions", "every", "gaps_known", "held_ns", "late", "late_ms", "misses",
-        "unread",
+        "newest_malformed", "unread",
     )  # fmt: skip
 
     def __init__(
@@ -96,6 +99,8 @@ class Findings:
         """
         self.unread: deque[tuple[int, int | None]] | None = None
         """(time, direction) of the newest malformed datagrams; None = there are none."""
+        self.newest_malformed: list[MalformedData | None] = [None, None]
+        """Direction -> its newest malformed data of severity `error`."""
         self.held_ns = [0, 0]
         """Direction -> the second longest time that the network has held a datagram back."""
         self._longest_held_ns = [0, 0]
@@ -240,6 +245,9 @@ class Findings:
             if self.unread is None:
                 self.unread = deque(maxlen=MAX_UNREAD)
             self.unread.append((time_ns, direction))
+        if tally.kind.broken and frame is not None and direction is not None:
+            data = MalformedData(direction, code, frame, time_ns or 0)
+            self.newest_malformed[direction] = data
         tally.times += 1
         repeats = tally.times
         # Counted by severity above; only the code is forgotten.
