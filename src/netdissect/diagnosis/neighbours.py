@@ -14,7 +14,7 @@ from heapq import merge
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from netdissect.diagnosis import words
+from netdissect.diagnosis import elsewhere, words
 from netdissect.diagnosis.measures import is_lossless
 from netdissect.model.diagnosis import Cause, Diagnosis
 from netdissect.model.native import append, i64, vec
@@ -175,16 +175,16 @@ class Neighbours:
         if cause.what == "silence" and not way:
             frame = self._first_on_route(about.route, cause.from_frame or 0, cause.to_frame)
             if frame is not None:
-                cause = replace(cause, text=words.may_have_moved(cause.text, frame))
+                cause = replace(cause, text=elsewhere.may_have_moved(cause.text, frame))
         witnesses = self._witnesses(about, cause, way)
         if witnesses and cause.what == "silence":
-            excluded = words.sent_meanwhile(way, witnesses)
+            excluded = elsewhere.sent_meanwhile(way, witnesses)
             if way and cause.confidence == "cannot tell" and about.near != way:
-                cause = replace(cause, text=words.dropped_or_broken(witnesses))
+                cause = replace(cause, text=elsewhere.dropped_or_broken(witnesses))
         elif witnesses:
-            excluded = words.lost_little(way, witnesses)
+            excluded = elsewhere.lost_little(way, witnesses)
             cause = replace(cause, text=cause.text.removesuffix(words.WHOSE_LINK))
-        kept = tuple(text for text in ruled_out if not words.is_of_server(text))
+        kept = tuple(text for text in ruled_out if not elsewhere.is_of_server(text))
         return cause, kept if excluded is None else (*kept, excluded)
 
     def _first_on_route(self, route: int, after: int, before: int | None) -> int | None:

@@ -1,4 +1,5 @@
-"""Every sentence about a connection. All views show these; none makes its own.
+"""Every sentence about a connection, but for those about its neighbours and malformed data. All
+views show these; none makes its own.
 
 A verdict is one sentence: how the connection ended, and what was bad about it. A cause says whose
 fault it was as far as the capture shows, and how sure that is.
@@ -33,7 +34,7 @@ _MIN_SHARE: Final = 0.005
 """A smaller share of loss is not mentioned."""
 _PER_ANSWER: Final = 1.5
 """Units that are sent again for each answer lost: now and then two for one."""
-_DIRECTIONS: Final = ("client to server", "server to client")
+DIRECTIONS: Final = ("client to server", "server to client")
 
 
 def verdict(
@@ -48,13 +49,13 @@ def verdict(
     if cause.what in ("silence", "one-way") and cause.to_ns is not None:
         clauses.append(_silence_clause(report, cause))
     elif cause.what == "loss":
-        shares = _shares(loss, _DIRECTIONS)
+        shares = _shares(loss, DIRECTIONS)
         clauses.append(f"lost: {shares}" if shares else "the rate was limited")
     elif cause.what in ("slow-receiver", "malformed"):
         # The first clause of the cause, continued in lower case.
         clauses.append("t" + cause.text[1:].partition(":")[0])
     if cause.what != "loss" and any(_is_high(part, limits) for part in loss):
-        clauses.append(f"lost: {_shares(loss, _DIRECTIONS)}")
+        clauses.append(f"lost: {_shares(loss, DIRECTIONS)}")
     return "; ".join(clauses) + "."
 
 
@@ -252,9 +253,6 @@ def span_text(span: QuietSpan, confidence: str, *, beside: bool) -> str:
     )
 
 
-_MOVED: Final = " It may have continued from another port: "
-
-
 def gone(report: ConnectionReport) -> str:
     """Return what an ICMP error says of a side; "" without one."""
     error = report.gone
@@ -272,56 +270,6 @@ def gone(report: ConnectionReport) -> str:
     since = f": the {SIDES[error.direction]} stopped, or closed its socket" if before else ""
     any_more = " any more" if before else ""
     return f"The host of {endpoint} reports that nothing listens on the port{any_more}{since}."
-
-
-def may_have_moved(text: str, frame: int) -> str:
-    """Extend the cause of a client's silence: its address opens another connection meanwhile."""
-    known = text.partition(_MOVED)[0]
-    return f"{known}{_MOVED}its address opens another connection to this server in #{frame}."
-
-
-def sent_meanwhile(direction: int, numbers: Sequence[int]) -> str:
-    """Return what a silence is not: packets of other connections of the server kept arriving."""
-    if direction:
-        return f"{_SERVER}it kept sending to {_names(numbers)} in that time"
-    clients = "client" if len(numbers) == 1 else "clients"
-    return f"{_SERVER_LINK}packets from the {clients} of {_names(numbers)} arrived in that time"
-
-
-def dropped_or_broken(numbers: Sequence[int]) -> str:
-    """Return the cause of a server's silence toward one client alone."""
-    return (
-        f"The server kept sending to {_names(numbers)}: the path between it and this client was"
-        " broken, or it dropped this client without notice."
-    )
-
-
-def lost_little(direction: int, numbers: Sequence[int]) -> str:
-    """Return what a loss is not: other connections of the server lost almost nothing."""
-    return (
-        f"{_SERVER_LINK}{_names(numbers)} lost almost nothing from {_DIRECTIONS[direction]} in that"
-        " time"
-    )
-
-
-_SERVER: Final = "the server as a whole: "
-_SERVER_LINK: Final = "the link of the server: "
-
-
-def is_of_server(text: str) -> bool:
-    """Return whether a cause was ruled out by what other connections of the server show."""
-    return text.startswith((_SERVER, _SERVER_LINK))
-
-
-_MAX_NAMED: Final = 3
-"""Connections that are named; further ones are counted."""
-
-
-def _names(numbers: Sequence[int]) -> str:
-    """Return the names of a few connections, and how many more there are."""
-    shown = ", ".join(f"c{number}" for number in numbers[:_MAX_NAMED])
-    more = len(numbers) - _MAX_NAMED
-    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def confidence_of(report: ConnectionReport, span: QuietSpan) -> str:
@@ -518,14 +466,14 @@ def unknown_loss(directions: list[int]) -> str:
     """Return a further sentence if the loss of any direction is unknown; else ""."""
     if not directions:
         return ""
-    way = f" from {_DIRECTIONS[directions[0]]}" if len(directions) == 1 else ""
+    way = f" from {DIRECTIONS[directions[0]]}" if len(directions) == 1 else ""
     return f" Loss{way} cannot be determined from this capture."
 
 
 def no_loss(direction: int, loss: Loss) -> str:
     """Return that a direction lost little."""
     share = f"{100 * (loss.share or 0.0):.1f}%"
-    return f"loss from {_DIRECTIONS[direction]}: {share} of {loss.sent}, {LOSS_BASIS[loss.basis]}"
+    return f"loss from {DIRECTIONS[direction]}: {share} of {loss.sent}, {LOSS_BASIS[loss.basis]}"
 
 
 _ELSEWHERE: Final = {
