@@ -35,6 +35,14 @@ def test_a_question_and_its_answer_are_told_in_two_lines() -> None:
     assert verdict.strip() == found["verdict"]
 
 
+def test_malformed_data_are_what_to_look_at() -> None:
+    """Not the FIN that came of them."""
+    capture = str(CAPTURES / "netplay" / "bin1_malformed.pcap")
+    shown = run("diagnose", capture, "1").stdout
+    assert "malformed data (likely): The client sent #6" in shown
+    assert shown.rstrip().endswith("bin1_malformed.pcap 6")
+
+
 @pytest.mark.parametrize(
     ("limits", "status"),
     [

@@ -49,6 +49,7 @@ def test_a_server_closes_after_malformed_data(
     assert f"The client sent #{frame}, which is malformed ({code})" in cause.text
     assert f"the client sent #{frame}, which is malformed" in found.verdict
     assert "no problem" not in cause.text.lower()
+    assert found.settles is None
     # It is worse than a connection that was closed without a reason.
     calm = report_of("netplay/bin1_malformed", 4).diagnosis
     assert calm is not None

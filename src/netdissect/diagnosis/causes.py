@@ -233,9 +233,9 @@ def settles(
     report: ConnectionReport, cause: Cause, loss: tuple[Loss, Loss], limits: Limits
 ) -> str | None:
     """Return what another capture would settle; None if nothing is open."""
-    if cause.what in ("none", "closed", "quality", "malformed"):
+    if cause.what in ("none", "closed", "quality"):
         is_open = bool(_unknown_losses(report, loss, limits))
     else:
-        is_open = cause.confidence != "certain"
+        is_open = cause.confidence != "certain" and cause.what != "malformed"
     second = words.second_capture(report, cause) if is_open else None
     return " ".join(filter(None, (second, words.assumed_dialect(report)))) or None

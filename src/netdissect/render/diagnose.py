@@ -144,7 +144,8 @@ def _facts(
 
 def _commands(found: Diagnosis, name: str, worst: Sequence[LateUnit]) -> Iterator[str]:
     """Yield the commands that show the deciding frame and the latest unit."""
-    frame = found.ending.frame or found.cause.from_frame
+    ending, cause = found.ending, found.cause
+    frame = cause.from_frame if cause.what == "malformed" else ending.frame or cause.from_frame
     if frame is not None:
         yield f"show {name} {frame}"
     if worst:
