@@ -269,6 +269,10 @@ def told(report: ConnectionReport, places: list[int]) -> dict[str, Any]:
     for name in ("end_hint", "gone"):
         if facts[name] is not None:
             facts[name] = replace(facts[name], frame=places[facts[name].frame])
+    facts["malformed"] = [
+        None if each is None else replace(each, frame=places[each.frame])
+        for each in report.malformed
+    ]
     if report.state in ENDED:
         facts["state"] = report.state_name, (report.close or {}).get("by")
     for space in report.spaces:
