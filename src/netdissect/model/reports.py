@@ -520,5 +520,5 @@ class CaptureInfo:
 
 pickle_by_fields((
     RttSummary, SpaceReport, ProbeReport, TimeoutVerdict, SpaceSnapshot, QuietSpan, EndHint,
-    ConnectionReport, Anomaly, CaptureInfo,
+    MalformedData, ConnectionReport, Anomaly, CaptureInfo,
 ))  # fmt: skip
