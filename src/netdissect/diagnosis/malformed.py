@@ -24,7 +24,7 @@ def ended_by(report: ConnectionReport, ending: Ending) -> MalformedData | None:
     by, end_ns = ending.by, ending.time_ns
     if report.transport != "tcp" or by not in SIDES or ending.how not in ("said", "reset"):
         return None
-    data = report.malformed[SIDES.index(by) ^ 1]
+    data = report.malformed[1 - SIDES.index(by)]
     return data if data and end_ns and 0 <= end_ns - data.time_ns <= _SOON_NS else None
 
 

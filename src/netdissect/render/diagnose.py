@@ -152,9 +152,7 @@ def _commands(found: Diagnosis, name: str, worst: Sequence[LateUnit]) -> Iterato
         yield f"ladder {name} --around '#{worst[0].frame}'"
 
 
-_TROUBLE = frozenset(
-    {"silence", "one-way", "loss", "no-answer", "slow-receiver", "malformed"}
-)
+_TROUBLE = frozenset({"silence", "one-way", "loss", "no-answer", "slow-receiver", "malformed"})
 """`Cause.what` of what went wrong."""
 _WHAT = {
     "silence": "silence of {}",
