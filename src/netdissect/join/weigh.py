@@ -87,9 +87,14 @@ class Delays:
         self._each: float = size / total / (2 * width * size) if size else 0.0
 
     def density(self, delay_ns: i64) -> float:
-        """Return the probability density of a delay, per ns."""
+        """Return the probability density of a delay, per ns, by those of other datagrams."""
         low = self._count_below(delay_ns - self._width)
         within = self._count_below(delay_ns + self._width + 1) - low
+        if within:
+            # One that is known for its datagram is no evidence that it is right.
+            at = self._count_below(delay_ns)
+            if at < len(self._known) and self._known[at] == delay_ns:
+                within -= 1
         if delay_ns < self._soonest_ns:
             within = 0
         density: float = self._far
