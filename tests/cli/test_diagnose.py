@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -33,6 +34,36 @@ def test_a_question_and_its_answer_are_told_in_two_lines() -> None:
     title, verdict = run("diagnose", asked, "2").stdout.splitlines()
     assert title.startswith("c2  teeworlds-0.6")
     assert verdict.strip() == found["verdict"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["netplay/bin1_malformed", "knet/udp_malformed_to_client.client", "teeworlds/tw07_lan_browse"],
+)
+def test_of_several_those_without_a_problem_take_one_line(name: str) -> None:
+    """A server's capture filled pages with connections of which there is nothing to say."""
+    path = str(CAPTURES / f"{name}.pcap")
+    found = objects("diagnose", path)
+    head, *lines = run("diagnose", path, "--width", "1000").stdout.splitlines()
+    calm = {each["connection"] for each in found if each["cause"]["calm"]}
+    assert head.startswith(f"{len(found)} connections, worst first: ")
+    assert head.endswith(f"; no problem was seen in {len(calm)}")
+    ends = re.findall(r"(\d+) ", head.partition(": ")[2].partition(";")[0])
+    assert sum(map(int, ends)) == len(found)
+    blocks = [block.split("\n") for block in "\n".join(lines).strip().split("\n\n")]
+    brief = [line for block in blocks for line in block if len(block) == 1 or block[1][0] == "c"]
+    assert {int(line[1 : line.index(" ")]) for line in brief} == calm
+    verdicts = {each["connection"]: each["verdict"] for each in found}
+    assert all(line.endswith(verdicts[int(line[1 : line.index(" ")])]) for line in brief)
+    number = min(calm)
+    assert len(run("diagnose", path, str(number)).stdout.splitlines()) > 1
+
+
+def test_what_is_called_calm_says_so() -> None:
+    for name in ("netplay/bin1_malformed", "eoudp/late_two_clients_one_killed"):
+        for each in objects("diagnose", str(CAPTURES / f"{name}.pcap")):
+            cause = each["cause"]
+            assert cause["calm"] == ("no problem was seen" in cause["text"].lower())
 
 
 def test_malformed_data_are_what_to_look_at() -> None:

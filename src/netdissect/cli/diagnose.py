@@ -137,16 +137,17 @@ def command(request: Request, limits: tuple[str, ...]) -> int:
         failed = any(
             each.hit(report.diagnosis) for report in reports for each in wanted if report.diagnosis
         )
-        ordered = reports.ordered(_worst_first)[: request.limit]
+        ordered = reports.ordered(_worst_first)
         if request.as_json:
             from netdissect.export import json  # noqa: PLC0415
 
-            print_lines(map(json.diagnosed, ordered))
+            print_lines(map(json.diagnosed, ordered[: request.limit]))
         else:
             from netdissect.render.diagnose import show_diagnoses  # noqa: PLC0415
 
             clock = request.clock(first_ns or session.first_ns)
-            show_diagnoses(request.look.screen(), ordered, clock, request.file)
+            screen = request.look.screen()
+            show_diagnoses(screen, ordered, clock, request.file, request.limit)
         status = session.status()
     return EXIT.FOUND if failed else status
 

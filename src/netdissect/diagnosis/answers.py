@@ -49,8 +49,8 @@ def reworded(report: ConnectionReport) -> ConnectionReport:
     known = all(part.basis == "joined" for part in found.loss)
     if known and cause.what in ("none", "closed"):
         late = words.late_text(report)
-        text = words.plain_cause(report, found.ending, cause.what, calm=not late) + late
-        cause = replace(cause, text=text.strip())
+        text, calm = words.plain_cause(report, found.ending, cause.what, calm=not late)
+        cause = replace(cause, text=(text + late).strip(), calm=calm)
     return replace(report, diagnosis=replace(found, verdict=verdict, cause=cause))
 
 

@@ -180,8 +180,8 @@ def _unknown_losses(report: ConnectionReport, loss: tuple[Loss, Loss], limits: L
 def _plain(
     report: ConnectionReport, ending: Ending, what: str, confidence: str, *, calm: bool = True
 ) -> Cause:
-    text = words.plain_cause(report, ending, what, calm=calm)
-    return Cause(what, None, None, None, ending.frame, ending.frame, confidence, text)
+    text, calm = words.plain_cause(report, ending, what, calm=calm)
+    return Cause(what, None, None, None, ending.frame, ending.frame, confidence, text, calm)
 
 
 def deciding(report: ConnectionReport) -> QuietSpan | None:

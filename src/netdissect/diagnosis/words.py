@@ -364,39 +364,41 @@ def one_way_only(report: ConnectionReport) -> str:
     return f" The capture holds only what the {captured[0]} sent."
 
 
-def plain_cause(report: ConnectionReport, ending: Ending, what: str, *, calm: bool = True) -> str:
-    """Return the cause that the ending itself gives.
+def plain_cause(
+    report: ConnectionReport, ending: Ending, what: str, *, calm: bool = True
+) -> tuple[str, bool]:
+    """Return the cause that the ending itself gives, and `Cause.calm`.
 
     Args:
         report: the connection.
         ending: how it ended.
         what: `Cause.what`.
-        calm: whether no problem was seen.
+        calm: whether nothing else shows a problem.
 
     """
     reason = f" ({ending.reason})" if ending.reason else ""
     seen = seen_text(report)
-    calm = calm and not seen
+    calm = calm and not seen and what in ("closed", "none") and ending.how != "timed-out"
     match what:
         case "rejected":
-            return f"The {ending.by or 'server'} refused the connection{reason}."
+            text = f"The {ending.by or 'server'} refused the connection{reason}."
         case "unreachable":
-            return f"The host of {report.server} reports that nothing listens on the port."
+            text = f"The host of {report.server} reports that nothing listens on the port."
         case "no-answer":
-            return gone(report) or (_UNACKNOWLEDGED if was_answered(report) else _NO_ANSWER)
+            text = gone(report) or (_UNACKNOWLEDGED if was_answered(report) else _NO_ANSWER)
         case "quality":
-            return f"The {ending.by} closes connections of such poor quality{reason}."
+            text = f"The {ending.by} closes connections of such poor quality{reason}."
         case "closed":
             ended = f"The {ending.by} closed it" if ending.by in SIDES else "It was closed"
             if ending.by == "both":
                 ended = "Both sides closed it before they heard of each other"
             also = _ALSO_SENT.get(ending.reason or "", "")
-            return f"{ended}{reason}{'; no problem was seen before' if calm else ''}.{also}{seen}"
+            text = f"{ended}{reason}{'; no problem was seen before' if calm else ''}.{also}{seen}"
         case _ if ending.how == "timed-out":
             text = (_BY_STAMPS if _was_heard(report) else _TIMED_OUT[ending.by]) + seen
         case _:
             text = "No problem was seen." if calm else seen.lstrip()
-    return text
+    return text, calm
 
 
 _NO_ANSWER: Final = (

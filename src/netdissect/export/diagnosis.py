@@ -74,7 +74,8 @@ def cause(found: Cause) -> str:
         f'{{"what":{text(found.what)},"direction":{text(label(found.direction))},'
         f'"from_ns":{figure(found.from_ns)},"to_ns":{figure(found.to_ns)},'
         f'"frames":[{figure(found.from_frame)},{figure(found.to_frame)}],'
-        f'"confidence":{text(found.confidence)},"text":{text(found.text)}}}'
+        f'"confidence":{text(found.confidence)},"text":{text(found.text)},'
+        f'"calm":{dump(found.calm)}}}'
     )
 
 

@@ -203,10 +203,13 @@ class Cause:
     """
     text: str
     """One or two sentences."""
+    calm: bool
+    """True if no problem was seen, as far as the capture can tell."""
 
     def __init__(
         self, what: str, direction: int | None, from_ns: int | None, to_ns: int | None,
         from_frame: int | None, to_frame: int | None, confidence: str, text: str,
+        calm: bool = False,  # noqa: FBT001, FBT002 - as in the fields
     ) -> None:  # fmt: skip
         self.what = what
         self.direction = direction
@@ -216,6 +219,7 @@ class Cause:
         self.to_frame = to_frame
         self.confidence = confidence
         self.text = text
+        self.calm = calm
 
 
 @dataclass(slots=True, init=False)

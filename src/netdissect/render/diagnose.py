@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
-from netdissect.model.diagnosis import LOSS_BASIS, AddedDelay, Cause, Diagnosis, LateUnit, Loss
+from netdissect.model.diagnosis import (
+    ENDINGS,
+    LOSS_BASIS,
+    AddedDelay,
+    Cause,
+    Diagnosis,
+    LateUnit,
+    Loss,
+)
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import ConnectionReport
 from netdissect.render.console import Line, Screen
@@ -37,27 +47,70 @@ _DOUBTFUL = 400
 
 
 def show_diagnoses(
-    screen: Screen, reports: Iterable[ConnectionReport], clock: Clock, file: str
+    screen: Screen,
+    reports: Sequence[ConnectionReport],
+    clock: Clock,
+    file: str,
+    limit: int | None = None,
 ) -> None:
-    """Print one block per connection, in the given order; `file` is used in suggested commands."""
-    number = 0
-    for number, report in enumerate(reports, 1):
-        if report.diagnosis is None:
-            continue
-        if number > 1:
-            screen.text()
+    """Print one block per connection, in the given order.
+
+    Of several connections, how they ended comes first, and those without a problem take one line.
+
+    Args:
+        screen: where to.
+        reports: the connections, worst first.
+        clock: formats times.
+        file: the capture, for the suggested commands.
+        limit: maximum number of connections that are shown; None = all.
+
+    """
+    if not reports:
+        screen.text("No connection of a known protocol.")
+        return
+    several = len(reports) > 1
+    if several:
+        screen.line((_summary(reports), "title"), hang=HANG)
+    after_brief = False
+    for number, report in enumerate(islice(reports, limit)):
         found = report.diagnosis
-        screen.line(*_title(screen, report, found), hang=HANG)
-        screen.line(("   ", ""), (found.verdict, style_of(found)), hang=HANG)
+        if found is None:
+            continue
+        brief = several and _is_harmless(found)
+        if (number or several) and not (brief and after_brief):
+            screen.text()
+        after_brief = brief
+        title, verdict = _title(screen, report, found), (found.verdict, style_of(found))
+        if brief:
+            screen.line(*title[:-1], ("  ", ""), verdict, hang=HANG)
+            continue
+        screen.line(*title, hang=HANG)
+        screen.line(("   ", ""), verdict, hang=HANG)
         # There is nothing more to say about a mere query and its answer.
-        brief = found.ending.how == "info-only"
-        for name, text in () if brief else _facts(report, found, clock, file):
+        silent = found.ending.how == "info-only"
+        for name, text in () if silent else _facts(report, found, clock, file):
             head = f"   {name:<{_NAME_COLUMNS}}  "
             # A command stays on one line, so that it can be copied.
             hang = None if name == "see" else len(head)
             screen.line((head, "dim"), (safe(text, 600), ""), hang=hang)
-    if not number:
-        screen.text("No connection of a known protocol.")
+
+
+def _summary(reports: Sequence[ConnectionReport]) -> str:
+    """Return how many connections there are, how they ended, and how many had no problem."""
+    ended: Counter[str] = Counter()
+    harmless = 0
+    for report in reports:
+        if report.diagnosis is not None:
+            ended[report.diagnosis.ending.how] += 1
+            harmless += _is_harmless(report.diagnosis)
+    kinds = ", ".join(f"{ended[how]:,} {text}" for how, (_, text) in ENDINGS.items() if ended[how])
+    seen = f"; no problem was seen in {harmless:,}" if harmless else ""
+    return f"{counted(len(reports), 'connection')}, worst first: {kinds}{seen}"
+
+
+def _is_harmless(found: Diagnosis) -> bool:
+    """Return whether nothing is to be explained: no problem was seen, and it did not end in one."""
+    return found.cause.calm and found.badness < _DOUBTFUL
 
 
 def style_of(found: Diagnosis) -> str:
