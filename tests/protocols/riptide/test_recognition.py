@@ -111,6 +111,26 @@ def test_short_exchanges(sample, final, claimed, client) -> None:
         assert claim.reasons
 
 
+@pytest.mark.parametrize(
+    ("connect", "early", "welcome"),
+    [(b"\x03", b"\x00\x05\x00\x07", "0801000100"), (b"\x02", b"\x50\x00", "1800100000")],
+)
+def test_a_welcome_that_other_messages_overtook_is_known_by_the_one_that_comes_back(
+    connect, early, welcome
+) -> None:
+    """No Ack or heartbeat may come for long behind it, where the network loses many datagrams."""
+    welcome = bytes.fromhex(welcome)
+
+    def claim(*later):
+        sample = [(0, 0, connect), (1, 5, early), (1, 6, welcome), *later]
+        return recognise(sample, "udp", final=False)
+
+    assert claim((0, 9, welcome)).score >= STRONG
+    for later in ((1, 9, welcome), (0, 9, welcome[:-1] + b"\x0f"), (0, 9, early)):
+        assert claim(later) is None
+    assert recognise([(0, 0, connect), (0, 1, early), (1, 6, welcome), (0, 9, welcome)], "udp", final=False) is None
+
+
 def test_heartbeats_alone_tell_dialect_and_roles() -> None:
     sample = []
     for ping in range(3):

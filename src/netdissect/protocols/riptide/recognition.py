@@ -210,14 +210,23 @@ def _messages(sample: Sequence[Sample], packing: str, client: int) -> list[Messa
 
 
 def _handshake(messages: list[Message], client: int, evidence: _Evidence) -> None:
-    """Weigh a handshake: Connect, Welcome with sequence id 1, its Ack, the same Welcome back."""
+    """Weigh a handshake: Connect, Welcome with sequence id 1, its Ack, the same Welcome back.
+
+    What the server sends after its Welcome may overtake it. Then only the Welcome back proves that
+    it is one.
+    """
     if not messages or messages[0].type != "Connect" or messages[0].side != client:
         return
     welcome = next((m for m in messages if m.type == "Welcome" and m.side != client), None)
     if welcome is None or welcome.values[1] != 1 or not welcome.values[2]:
         return
     before = messages[: messages.index(welcome)]
-    if any(message.type not in ("Connect", "Welcome") for message in before):
+    overtaking = [each for each in before if each.type not in ("Connect", "Welcome")]
+    if any(each.side == client for each in overtaking):
+        return
+    if overtaking and not any(
+        each.octets == welcome.octets for each in messages if each.side == client
+    ):
         return
     evidence.add(HANDSHAKE, "Connect answered by a Welcome with sequence id 1")
     for message in messages:
