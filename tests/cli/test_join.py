@@ -15,6 +15,7 @@ from netdissect.capture import open_capture
 from netdissect.cli import cli
 from netdissect.cli.session import Session
 from netdissect.join import Fate, join
+from netdissect.model.packets import SIDES
 from netdissect.pipeline import Options
 
 CAPTURES = console_docs.ROOT / "captures"
@@ -175,6 +176,27 @@ def test_views_refuse_what_two_captures_cannot_show(
     result = run(command, *words)
     assert result.exit_code == 2
     assert why in result.stderr
+
+
+def test_diagnose_of_two_captures_keeps_what_one_of_them_shows() -> None:
+    """It said that no problem was seen, although an ICMP error was."""
+    pair = [str(CAPTURES / "knet" / f"udp_malformed_to_client.{side}.pcap") for side in SIDES]
+    alone = {each["connection"]: each for each in objects("diagnose", pair[0])}
+    both = {each["connection"]: each for each in objects("diagnose", *pair)}
+    assert "nothing listens on the port any more" in alone[14]["cause"]["text"]
+    assert alone[14]["cause"]["text"].startswith(both[14]["cause"]["text"])
+    assert not both[14]["cause"]["calm"]
+
+
+def test_diagnose_of_two_captures_judges_by_both() -> None:
+    """A loss that only the second capture shows left the order and what was ruled out as before."""
+    pair = [str(CAPTURES / "eoudp" / f"rfc02_lossy_{side}.pcap") for side in SIDES]
+    (alone,), (both,) = objects("diagnose", pair[0]), objects("diagnose", *pair)
+    assert alone["cause"]["what"] != both["cause"]["what"] == "loss"
+    assert both["badness"] > alone["badness"]
+    pair = [str(CAPTURES / "eoudp" / f"late_lossy_{side}.pcap") for side in SIDES]
+    (both,) = objects("diagnose", *pair)
+    assert "loss from client to server: 4.3% of 138, from both captures" in both["ruled_out"]
 
 
 def test_diagnose_of_two_captures_says_whose_silence_it_was() -> None:

@@ -8,7 +8,8 @@ are about whole connections. `neighbours` then revises the answer by what the ot
 the same server show. A cause is called certain only if the capture leaves no other explanation.
 """
 
-from netdissect.diagnosis.answers import answer, diagnose, reworded
+from netdissect.diagnosis.answers import answer, diagnose, diagnose_joined
+from netdissect.diagnosis.causes import cause_without_loss
 from netdissect.diagnosis.neighbours import About, Neighbours
 
-__all__ = ["About", "Neighbours", "answer", "diagnose", "reworded"]
+__all__ = ["About", "Neighbours", "answer", "cause_without_loss", "diagnose", "diagnose_joined"]

@@ -11,7 +11,7 @@ from netdissect.diagnosis.causes import badness, cause_of, deciding, ruled_out, 
 from netdissect.diagnosis.ends import ending_of
 from netdissect.diagnosis.findings import Found, findings_of
 from netdissect.diagnosis.measures import around_of, lag_of, loss_of
-from netdissect.model.diagnosis import Diagnosis, Limits
+from netdissect.model.diagnosis import Cause, Diagnosis, Limits, Loss, SilenceLoss
 from netdissect.model.reports import ConnectionReport
 
 _DEFAULTS: Final = Limits()
@@ -39,19 +39,25 @@ def diagnose(report: ConnectionReport, limits: Limits = _DEFAULTS) -> Diagnosis:
     )
 
 
-def reworded(report: ConnectionReport) -> ConnectionReport:
-    """Return a report with new sentences, after two captures have changed its diagnosis."""
-    found = report.diagnosis
-    if found is None:
-        return report
-    verdict = words.verdict(report, found.ending, found.cause, found.loss)
-    cause = found.cause
-    known = all(part.basis == "joined" for part in found.loss)
-    if known and cause.what in ("none", "closed"):
-        late = words.late_text(report)
-        text, calm = words.plain_cause(report, found.ending, cause.what, calm=not late)
-        cause = replace(cause, text=(text + late).strip(), calm=calm)
-    return replace(report, diagnosis=replace(found, verdict=verdict, cause=cause))
+def diagnose_joined(
+    report: ConnectionReport,
+    found: Diagnosis,
+    cause: Cause,
+    loss: tuple[Loss, Loss],
+    around: SilenceLoss | None,
+    limits: Limits,
+) -> Diagnosis:
+    """Return the diagnosis of one capture with the cause and the losses that two captures show."""
+    return replace(
+        found,
+        cause=cause,
+        loss=loss,
+        around=around,
+        badness=badness(report, found.ending, cause, loss),
+        verdict=words.verdict(report, found.ending, cause, loss, limits),
+        ruled_out=ruled_out(report, found.ending, cause, loss, limits),
+        settles=None,
+    )
 
 
 def answer(report: ConnectionReport, limits: Limits) -> Iterator[Found]:

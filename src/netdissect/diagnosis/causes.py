@@ -69,7 +69,7 @@ def cause_of(
         return Cause(
             "loss", direction, report.first_time_ns, report.last_time_ns, None, None, "likely", text
         )
-    return _stalled(report, ending, loss, limits)
+    return cause_without_loss(report, ending, loss, limits)
 
 
 def _is_of_the_gone(report: ConnectionReport, span: QuietSpan) -> bool:
@@ -116,11 +116,12 @@ def _one_way_loss(report: ConnectionReport, direction: int, loss: tuple[Loss, Lo
     return many and not any(is_impatient(space, slow_ms) for space in resending)
 
 
-def _stalled(
+def cause_without_loss(
     report: ConnectionReport, ending: Ending, loss: tuple[Loss, Loss], limits: Limits
 ) -> Cause:
-    """Return that a program did not read, or could not; else that no problem was seen, with what
-    could not be seen.
+    """Return the cause if no side was silent and no direction is known to have lost more than the
+    limit: a program did not read, or could not; else no problem was seen, with what could not be
+    seen.
     """
     closed_ms, slow = closed_window(report)
     if slow is not None and closed_ms >= limits.slow_receiver:

@@ -11,9 +11,9 @@ from heapq import merge
 from statistics import median
 from typing import Final
 
-from netdissect.diagnosis import reworded
+from netdissect.diagnosis import cause_without_loss, diagnose_joined
 from netdissect.join.joined import Joined
-from netdissect.model.diagnosis import Cause, Diagnosis, Limits, Loss, SilenceLoss
+from netdissect.model.diagnosis import Cause, Limits, Loss, SilenceLoss
 from netdissect.model.intervals import Interval
 from netdissect.model.joined import Burst, Fate, Flight
 from netdissect.model.packets import SIDES
@@ -163,7 +163,8 @@ class Observed:
         )
         if found is None or one is None:
             return report
-        loss = tuple(Loss(way.sent - way.outside, way.lost, "joined") for way in one.ways)
+        ways = [Loss(way.sent - way.outside, way.lost, "joined") for way in one.ways]
+        loss = (ways[0], ways[1])
         # Bursts are ordered by datagrams, and a silence may hold few: the longest is sought.
         longest = [
             (max(way.bursts, key=_duration), direction)
@@ -177,10 +178,7 @@ class Observed:
         cause = found.cause
         if dark:
             cause = _dark(dark)
-        elif cause.what == "loss" and not lossy and not limited:
-            # One capture alone counted numbers that the sender had skipped as lost.
-            cause = _no_loss(found)
-        elif cause.what == "loss" or (
+        elif (cause.what == "loss" and (lossy or limited)) or (
             lossy and (cause.what in {"none", "closed"} or cause.to_ns is not None)
         ):
             worst = shares.index(max(shares))
@@ -196,7 +194,11 @@ class Observed:
                 confidence="certain",
                 text=self._lost(shares)
                 + ("" if limit is None else f" The rate was limited: {limit.text}."),
+                calm=False,
             )
+        elif cause.what in {"loss", "none", "closed"}:
+            # One capture alone may have counted numbers that the sender had skipped as lost.
+            cause = cause_without_loss(report, found.ending, loss, self._limits)
         elif cause.what in {"silence", "one-way"}:
             cause = replace(
                 cause,
@@ -205,14 +207,9 @@ class Observed:
                 "it lost everything.",
             )
         silent = cause.what in {"silence", "one-way"}
-        diagnosis = replace(
-            found,
-            cause=cause,
-            loss=(loss[0], loss[1]),
-            around=self._around(one.number, cause) if silent else None,
-            settles=None,
-        )
-        return reworded(replace(report, diagnosis=diagnosis))
+        around = self._around(one.number, cause) if silent else None
+        diagnosis = diagnose_joined(report, found, cause, loss, around, self._limits)
+        return replace(report, diagnosis=diagnosis)
 
     def _lost(self, shares: list[float]) -> str:
         """Return how much was lost per direction, the worst first."""
@@ -316,22 +313,6 @@ def _dark(dark: list[tuple[Burst, int]]) -> Cause:
         text=f"The network lost everything that {who} sent for {span:.1f} s: "
         f"as both captures show, {burst.datagrams} datagrams of the {SIDES[direction]} in a row "
         "did not arrive.",
-    )
-
-
-def _no_loss(found: Diagnosis) -> Cause:
-    """Return the cause if the network lost no more than usual."""
-    ending = found.ending
-    closed = ending.how in {"said", "reset"}
-    return Cause(
-        what="closed" if closed else "none",
-        direction=None,
-        from_ns=None,
-        to_ns=None,
-        from_frame=ending.frame,
-        to_frame=ending.frame,
-        confidence=ending.confidence if closed else "cannot tell",
-        text="The network lost almost nothing, as both captures show.",
     )
 
 
