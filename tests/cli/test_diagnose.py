@@ -48,8 +48,9 @@ def test_of_several_those_without_a_problem_take_one_line(name: str) -> None:
     calm = {each["connection"] for each in found if each["cause"]["calm"]}
     assert head.startswith(f"{len(found)} connections, worst first: ")
     assert head.endswith(f"; no problem was seen in {len(calm)}")
-    ends = re.findall(r"(\d+) ", head.partition(": ")[2].partition(";")[0])
-    assert sum(map(int, ends)) == len(found)
+    ends = head.partition(": ")[2].partition(";")[0]
+    assert sum(map(int, re.findall(r"(\d+) ", ends))) == len(found)
+    assert ends in run("report", path, "-o", "-").stdout
     blocks = [block.split("\n") for block in "\n".join(lines).strip().split("\n\n")]
     brief = [line for block in blocks for line in block if len(block) == 1 or block[1][0] == "c"]
     assert {int(line[1 : line.index(" ")]) for line in brief} == calm

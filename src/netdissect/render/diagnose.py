@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from netdissect.model.diagnosis import (
@@ -103,9 +103,8 @@ def _summary(reports: Sequence[ConnectionReport]) -> str:
         if report.diagnosis is not None:
             ended[report.diagnosis.ending.how] += 1
             harmless += _is_harmless(report.diagnosis)
-    kinds = ", ".join(f"{ended[how]:,} {text}" for how, (_, text) in ENDINGS.items() if ended[how])
     seen = f"; no problem was seen in {harmless:,}" if harmless else ""
-    return f"{counted(len(reports), 'connection')}, worst first: {kinds}{seen}"
+    return f"{counted(len(reports), 'connection')}, worst first: {endings_text(ended)}{seen}"
 
 
 def _is_harmless(found: Diagnosis) -> bool:
@@ -118,6 +117,13 @@ def style_of(found: Diagnosis) -> str:
     if found.badness >= _BAD:
         return "bad"
     return "note" if found.badness >= _DOUBTFUL else "good"
+
+
+def endings_text(counts: Mapping[str, int]) -> str:
+    """Return how connections ended, of which there are so many per `Ending.how`, worst first."""
+    return ", ".join(
+        f"{counts[how]:,} {text}" for how, (_, text) in ENDINGS.items() if counts.get(how)
+    )
 
 
 def brief_lines(found: Diagnosis) -> Iterator[Line]:

@@ -14,6 +14,7 @@ from netdissect.plot.chart import Chart
 from netdissect.plot.charts import LOCAL_NOTE, Wanted, charts
 from netdissect.plot.history import History, took_ms
 from netdissect.plot.markup import Html, join, tag
+from netdissect.render.diagnose import endings_text
 from netdissect.render.units import counted, dialect_text, duration, in_brackets
 from netdissect.report import frame, joined, ladder, tables
 from netdissect.report.page import figure, page, zoom_tools
@@ -120,7 +121,7 @@ def _overview(capture: Capture, first_ns: int) -> Iterator[Html]:
     heading = (
         f"{count:,} connections. The worst is {worst.report.connection}: {worst.diagnosis.verdict}"
     )
-    kinds = tables.endings(capture.endings)
+    kinds = endings_text(capture.endings)
     yield tag("section", tag("h1", heading), tag("p", kinds, class_="lead"), class_="verdict")
     detailed = sum(subject.history is not None for subject in capture.subjects)
     note = "“From” counts from the beginning of the capture, other times from that of a connection."

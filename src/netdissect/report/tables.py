@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from netdissect.model.annotations import CodeRow
-from netdissect.model.diagnosis import ENDINGS
 from netdissect.model.packets import SIDES, Direction
 from netdissect.model.reports import Anomaly, ConnectionReport, SpaceReport, UnitRecord
 from netdissect.plot.history import took_ms
@@ -227,12 +226,6 @@ def _outcome(unit: UnitRecord) -> Html:
         return join("? unknown")
     word = " given up" if unit.outcome == "given_up" else " never acknowledged"
     return join(tag("span", "✗", class_="bad"), word)
-
-
-def endings(counted: Mapping[str, int]) -> str:
-    """Return how the connections of a capture ended, the most frequent way first."""
-    common = sorted(counted.items(), key=lambda row: -row[1])
-    return "; ".join(f"{count:,} {ENDINGS[how][1]}" for how, count in common)
 
 
 def overview(subjects: Sequence[Subject], total: int, first_ns: int) -> Iterator[Html]:
