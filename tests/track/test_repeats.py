@@ -700,3 +700,25 @@ def test_what_a_stalled_network_lets_go_in_the_middle_is_not_surely_copied() -> 
     for seq in (1, 2, 3):
         made.unit(seq, None, b"x", "Thing", 30 + seq, 501 * MS + seq * MS // 50)
     assert verdicts(made) == [None] * 3
+
+
+@pytest.mark.parametrize("bound", [0, 256])
+@pytest.mark.parametrize(("later", "copied"), [(9, None), (4, None), (2, True)])
+def test_a_sender_that_has_gone_on_since_may_have_made_a_copy(
+    later, copied, bound, monkeypatch
+) -> None:
+    """Its timer expires after some eight numbers. All that the network holds back comes at once, the first
+    copy of what was sent again among it.
+    """
+    monkeypatch.setattr(copymemory, "MAX_DOUBTFUL", bound)
+    made, _ = space(duplicate_window_ms=5.0, resend=replace(RESEND, guard_ms=50.0))
+    made.repeats.set_vantage(sender_near=False, receiver_near=True)
+    for seq in range(40):
+        send(made, seq, 10 * seq)
+        if seq in {0, 10, 20, 30}:
+            send(made, seq, 10 * seq + 1)
+    for seq in range(40, 41 + later):
+        made.unit(seq, None, b"x", "Thing", seq, 600 * MS + 10_000 * seq)
+    made.unit(40, None, b"x", "Thing", 100, 601 * MS)
+    made.repeats.find_common_gaps()
+    assert verdicts(made) == [True] * 4 + [copied]

@@ -59,9 +59,9 @@ class EarlyCopy:
     """A copy that came before its sender's timer, or several of the same kind."""
 
     __slots__ = (
-        "asked", "behind", "copy", "count", "counted", "gap_class", "gap_ns", "late", "likely",
-        "made", "needs_ns", "record", "released", "seq", "short_ns", "stalled", "stated", "time_ns",
-        "timed", "verdict",
+        "asked", "behind", "copy", "count", "counted", "crowded", "gap_class", "gap_ns", "late",
+        "likely", "made", "needs_ns", "record", "released", "seq", "short_ns", "stalled", "stated",
+        "time_ns", "timed", "verdict",
     )  # fmt: skip
 
     def __init__(self, gap_class: int, gap_ns: int, time_ns: int) -> None:
@@ -91,6 +91,8 @@ class EarlyCopy:
         """By how much it came too soon for its sender's timer; 0 if that is not known."""
         self.late = False
         """Whether the copy before it came late."""
+        self.crowded = False
+        """Whether its sender went on for so long since the first copy that it may have made it."""
         self.likely = False
         """Whether the network made it, if it makes any (`OFTEN`)."""
         self.behind = False
@@ -138,6 +140,8 @@ class EarlyCopy:
             surely = surely or 0 < gaps.apart_ns <= self.short_ns
         if released:
             return False if self.stalled and not surely else None
+        if self.crowded:
+            return None
         held_ns = max(gaps.held_ns, findings.held_ns[context.direction])
         doubted = gaps.doubted
         if self.stated:
@@ -229,7 +233,7 @@ class CopyMemory:
             alike = alike and other.counted == early.counted and other.made is early.made
             alike = alike and (other.short_ns > 0) == (early.short_ns > 0)
             alike = alike and other.stalled == early.stalled and other.late == early.late
-            alike = alike and other.stated == early.stated
+            alike = alike and other.stated == early.stated and other.crowded == early.crowded
             if alike and other.needs_ns == early.needs_ns and other.released == early.released:
                 other.count += 1
                 return False

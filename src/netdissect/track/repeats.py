@@ -14,7 +14,8 @@ first. So the gap between a copy and the one before it decides:
    permits, otherwise unknown.
 5. A network that delays datagrams makes a retransmission look like a network copy. Where one shows
    (`CopyMemory`), nothing is called the network's, unless all network copies have about the same
-   gap, or come far sooner than retransmissions (`Findings.copy_gaps`).
+   gap, or come far sooner than retransmissions (`Findings.copy_gaps`), nor if the sender went on
+   meanwhile (`Schedule.crowded`).
 
 A verdict is True (network), False (sender) or None (unknown). Verdicts that depend on the vantage
 are revised when the vantage changes. In spaces where each transmission takes a number, the numbers
@@ -218,9 +219,8 @@ class Repeats:
         self._early = None
         memory = self._copy_memory()
         # No network puts a second copy into a datagram.
-        if memory.repeats_in_datagram(seq, frame) or frame == first_frame:
-            return False
-        if context.in_stream or not same:
+        again = memory.repeats_in_datagram(seq, frame) or frame == first_frame
+        if again or context.in_stream or not same:
             return False
         # A sender that never sends again, or marks what it does, has not made this copy.
         if context.rule.resend is None or labelled is False:
@@ -241,19 +241,19 @@ class Repeats:
         # The copy before this one came late: without its delay, this one would be in time. How late
         # a retransmission came is a guess, as it may have waited for several timers.
         delay_ns = memory.delays.get(seq, 0)
-        behind = bool(delay_ns) and gap_ns + delay_ns >= context.far_guard_ns and (
-            copies == 1 or self._gap_class != WITHIN_GUARD
-        )  # fmt: skip
+        behind = bool(delay_ns) and gap_ns + delay_ns >= context.far_guard_ns
+        behind = behind and (copies == 1 or self._gap_class != WITHIN_GUARD)
         if self._in_time(copies, gap_ns, delay_ns if behind else 0, short_ns):
             return False
         early = self._early = EarlyCopy(self._gap_class, memory.listed_gap(gap_ns), time_ns)
         parted = twin and memory.twins_part(gap_ns, self.of_bursts)
-        early.asked, early.behind = asked, behind or parted
-        early.late, early.stated = bool(delay_ns), context.stated and context.least_timer_ns > 0
+        early.asked, early.behind, early.late = asked, behind or parted, bool(delay_ns)
+        early.stated = context.stated and context.least_timer_ns > 0
+        first = copies == 1 and not delay_ns
+        early.crowded = first and memory.schedule.crowded(context, self._numbers, seq, time_ns)
         apart_ns = context.findings.gaps_of(context.direction).apart_ns
         # Of what is only counted, nothing is judged again one by one.
-        if early.gap_ns != ABSENT or 0 < apart_ns <= short_ns:
-            early.short_ns = short_ns
+        early.short_ns = short_ns if early.gap_ns != ABSENT or 0 < apart_ns <= short_ns else 0
         return self._judge_early(early, gap_ns, time_ns)
 
     def _compare(self, seq: int, gap_ns: int, time_ns: int) -> int:

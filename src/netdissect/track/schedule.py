@@ -14,6 +14,7 @@ from typing import Final
 
 from netdissect.model.native import i64
 from netdissect.track.context import RELEASED_NS, SpaceContext
+from netdissect.track.numbers import Numbers
 
 MAX_SHORTFALLS: Final = 256
 """Copies per space that show by how much copies come too soon."""
@@ -35,12 +36,18 @@ it.
 """
 STRAGGLERS: Final = 10
 """For each copy in between there must be at least this many that came far too soon."""
+CROWD: Final = 3
+"""At least this many numbers that came since show how much the sender of a copy did meanwhile."""
+CROWD_SHARE: Final = 3
+"""They show that its timer may have expired if they are 1/3 of what it sends in that time."""
 
 
 class Schedule:
     """What is known of the copies of one space whose sender's timer is known."""
 
-    __slots__ = ("_anchors", "_between", "_newest_ns", "_shortfalls", "_spread_ns")
+    __slots__ = (
+        "_anchors", "_begin", "_begin_ns", "_between", "_newest_ns", "_shortfalls", "_spread_ns",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._anchors: dict[int, int] = {}
@@ -53,6 +60,10 @@ class Schedule:
         """The most that a copy came too soon that counts as in time."""
         self._newest_ns: i64 = 0
         """When the newest of the copies came that `_shortfalls` lists."""
+        self._begin = 0
+        """The newest number when the first copy came before its sender's timer."""
+        self._begin_ns = 0
+        """When that was, 0 = never."""
 
     def shortfall(self, context: SpaceContext, seq: int, gap_ns: int, time_ns: int) -> int:
         """Process a further copy that came `gap_ns` after the one before it; return by how much it
@@ -81,6 +92,19 @@ class Schedule:
             if len(self._shortfalls) < MAX_SHORTFALLS:
                 self._shortfalls.append(short_ns)
         return short_ns
+
+    def crowded(self, context: SpaceContext, numbers: Numbers, seq: int, time_ns: int) -> bool:
+        """Return whether so many numbers came since the first copy of `seq` that its sender may
+        have waited for its timer meanwhile. A network that held datagrams back lets them go all at
+        once, so that the time between them tells nothing.
+        """
+        newest = int(numbers.newest)
+        if not self._begin_ns:
+            self._begin, self._begin_ns = newest, time_ns
+        passed, usual = newest - seq, newest - self._begin
+        timer_ns = context.least_timer_ns or context.far_delay_ns
+        waited = CROWD_SHARE * passed * (time_ns - self._begin_ns) >= usual * timer_ns > 0
+        return passed >= CROWD and waited
 
     def apart_ns(self) -> int:
         """Return by how much copies came too soon that only the network can have made, in ns; 0 if
