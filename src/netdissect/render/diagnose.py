@@ -103,7 +103,8 @@ def _summary(reports: Sequence[ConnectionReport]) -> str:
         if report.diagnosis is not None:
             ended[report.diagnosis.ending.how] += 1
             harmless += _is_harmless(report.diagnosis)
-    seen = f"; no problem was seen in {harmless:,}" if harmless else ""
+    which = f" in {harmless:,}" if harmless < len(reports) else ""
+    seen = f"; no problem was seen{which}" if harmless else ""
     return f"{counted(len(reports), 'connection')}, worst first: {endings_text(ended)}{seen}"
 
 
