@@ -210,15 +210,17 @@ class DirectionHandler(DatagramHandler):
                 told = scanner.scan(connection, payload, hints)
                 # The usual case: the scanner has pushed all events, and nothing is left to decide.
                 if told is None:
+                    follows = scanner.follows
                     if scanner.parts:
+                        follows = True
                         self.flow.assemble(self.direction, frame, time_ns, scanner.parts)
                     recorder = self._recorder
                     if self.observer is not None and (
-                        recorder is None or recorder.bare or recorder.touched or scanner.parts
+                        recorder is None or recorder.bare or recorder.touched or follows
                     ):
                         item = self._seen(connection, frame, time_ns, payload)
                         item.hints, item.scanned = hints, True
-                        item.follows = bool(scanner.parts)
+                        item.follows = follows
                         self.observer.seen(item)
                     return
                 events = told

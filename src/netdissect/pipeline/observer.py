@@ -46,8 +46,8 @@ class Datagram:
         self.scanned = False
         """Whether `events` are exactly what a scan of the payload returns."""
         self.follows = False
-        """Whether the inspector of its connection has to see it; of a datagram that a scanner has
-        reported by calls, whether it has PARTs.
+        """Whether the inspector of its connection has to see it, as far as the scanner knows that
+        has reported the datagram by calls.
         """
         self.hints: Hints | None = None
         """The hints before this datagram."""

@@ -141,7 +141,7 @@ class Records:
     def reads_events(self, protocol: Protocol) -> bool:
         """Return whether the protocol has an inspector that judges all datagrams by events."""
         judge = self._judge(protocol)
-        return judge is not None and not judge.parts_only
+        return judge is not None and not judge.asks_scanner
 
     def _judge(self, protocol: Protocol) -> Inspector | None:
         """Return the inspector that judges the datagrams of a protocol; None without one."""

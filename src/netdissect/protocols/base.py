@@ -64,8 +64,10 @@ class Inspector(Shape):
     bounded. Only commands that show trees (`read`, `show` ...) create one.
     """
 
-    parts_only: bool
-    """Whether it wants no datagram that a scanner reports by calls, unless it has PARTs."""
+    asks_scanner: bool
+    """Whether it wants no datagram that a scanner reports by calls, unless that says so: with PARTs
+    or `Scanner.follows`.
+    """
 
     def wants(self, events: list[Event]) -> bool:
         """Return False for a datagram whose events show that it does not matter to the inspector.

@@ -241,7 +241,7 @@ class _Assembler(_Part):
 
 
 class _Inspector(_Part):
-    parts_only = False
+    asks_scanner = False
 
     def wants(self, events: list[Event]) -> bool:
         """Return whether a datagram may matter; True for a plug-in without this method."""

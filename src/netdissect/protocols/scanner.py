@@ -89,7 +89,7 @@ class Scanner:
     direction returns the same events for the same datagram and hints.
     """
 
-    __slots__ = ("_events", "parts", "spaces", "types")
+    __slots__ = ("_events", "follows", "parts", "spaces", "types")
 
     def __init__(self, types: tuple[str, ...], spaces: tuple[str, ...]) -> None:
         self.types = types
@@ -98,6 +98,10 @@ class Scanner:
         self.parts: list[Event] = []
         """For the assembler: the UNIT of the last reported datagram, then its PARTs, which are not
         reported to the sink. Empty where there is no PART.
+        """
+        self.follows = False
+        """Whether an inspector that asks the scanner wants the last reported datagram, also without
+        PARTs.
         """
         self._events: Events | None = None
         """Created on first use: few connections have their events listed."""

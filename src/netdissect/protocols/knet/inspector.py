@@ -18,7 +18,7 @@ _PART = Ev.PART
 class TransferInspector:
     """The inspector of one connection. Datagrams come in the order of the capture."""
 
-    parts_only = True
+    asks_scanner = True
 
     def __init__(self) -> None:
         self._transfers = Transfers()

@@ -14,6 +14,10 @@ TYPES: Final = frozenset(
     ("sys.info", "sys.map_change", "game.cl_start_info", "sys.client_version")
 )
 """Types of the messages that state such facts."""
+SNAPSHOTS: Final = frozenset(("sys.snap", "sys.snap_single", "sys.snap_empty"))
+MAP_CHANGE: Final = "sys.map_change"
+FOLLOWED: Final = SNAPSHOTS | {MAP_CHANGE}
+"""Types of the messages on which the trees of later datagrams depend."""
 
 
 def facts(name: str, data: bytes, position: int, end: int) -> list[Event]:

@@ -9,6 +9,7 @@ from typing import Any
 from netdissect.model.annotations import Annotation, code_rows
 from netdissect.model.dissection import Dissection, FieldNode, MessageView, concluded
 from netdissect.model.events import Ev, Event
+from netdissect.protocols.teeworlds.facts import FOLLOWED, MAP_CHANGE, SNAPSHOTS
 from netdissect.protocols.teeworlds.snapshots import Part, Snapshot, Snapshots
 from netdissect.wire.huffman import HuffmanError, decompress
 from netdissect.wire.teeworlds import message_rows
@@ -25,9 +26,6 @@ from netdissect.wire.varint import VarintError, read_teeworlds
 
 _ROWS = {row.code: row for row in code_rows("teeworlds")}
 _INCOMPLETE = "teeworlds-snap-incomplete"
-_SNAPSHOTS = frozenset(("sys.snap", "sys.snap_single", "sys.snap_empty"))
-_MAP_CHANGE = "sys.map_change"
-_RELEVANT = _SNAPSHOTS | {_MAP_CHANGE}
 _TYPED = frozenset({Ev.MESSAGE, Ev.UNIT, Ev.PLAIN_UNIT, Ev.NUMBERED})
 """Kinds of events whose second item is a type."""
 _NOTE = Ev.NOTE
@@ -36,7 +34,7 @@ _NOTE = Ev.NOTE
 class SnapshotInspector:
     """The inspector of one connection. Datagrams come in the order of the capture."""
 
-    parts_only = False
+    asks_scanner = True
 
     def __init__(self) -> None:
         self._snapshots: Snapshots | None = None
@@ -46,7 +44,7 @@ class SnapshotInspector:
     def wants(self, events: list[Event]) -> bool:
         """Return whether a datagram has a snapshot or a map change, or may have one at a fault."""
         for event in events:
-            if event[0] == _NOTE or (event[0] in _TYPED and event[1] in _RELEVANT):
+            if event[0] == _NOTE or (event[0] in _TYPED and event[1] in FOLLOWED):
                 return True
         return False
 
@@ -58,7 +56,7 @@ class SnapshotInspector:
         Return False where the datagram has a fault or changes the map.
         """
         for event in events:
-            if event[0] == _NOTE or (event[0] in _TYPED and event[1] == _MAP_CHANGE):
+            if event[0] == _NOTE or (event[0] in _TYPED and event[1] == MAP_CHANGE):
                 return False
         del direction
         form = form_of(dialect)
@@ -73,9 +71,9 @@ class SnapshotInspector:
     def inspect(self, dissection: Dissection) -> None:
         """Add `base`, `items` or `changes` to every snapshot message of a datagram."""
         for message in dissection.messages:
-            if message.type == _MAP_CHANGE:
+            if message.type == MAP_CHANGE:
                 self._map_change(_sequence(dissection, message))
-            elif message.type in _SNAPSHOTS and message.node is not None:
+            elif message.type in SNAPSHOTS and message.node is not None:
                 self._snapshot(dissection, message, message.node)
 
     def _map_change(self, sequence: int | None) -> None:
@@ -118,7 +116,7 @@ def _columns(family: str) -> dict[int, tuple[str, tuple[str, ...]]]:
     return {
         head: (row.type, tuple(each["name"] for each in row.fields if each["type"] == "int"))
         for head, row in message_rows(family).items()
-        if row.type in _SNAPSHOTS
+        if row.type in SNAPSHOTS
     }
 
 

@@ -84,7 +84,7 @@ _MEANINGS: Final = {
 class _Kind:
     """What the scanner needs to know about one type of message."""
 
-    __slots__ = ("has_facts", "index", "meaning", "name")
+    __slots__ = ("follows", "has_facts", "index", "meaning", "name")
 
     def __init__(self, index: int, name: str) -> None:
         self.index: i64 = index
@@ -93,6 +93,8 @@ class _Kind:
         self.meaning: i64 = _MEANINGS.get(name, _COUNTED)
         self.has_facts = name in facts.TYPES
         """True for a message that states facts about the connection."""
+        self.follows = name in facts.FOLLOWED
+        """True for a message on which the trees of later datagrams depend."""
 
 
 class _Kinds:
@@ -173,7 +175,7 @@ class TeeworldsScanner(Scanner):
         """
         self._online = False
 
-    def scan(  # noqa: C901, PLR0911, PLR0912 - hot path
+    def scan(  # noqa: C901, PLR0911, PLR0912, PLR0915 - hot path
         self, sink: EventSink, payload: bytes, hints: Hints
     ) -> list[Event] | None:
         """Report the events of a packet with chunks, return those of any other."""
@@ -224,6 +226,7 @@ class TeeworldsScanner(Scanner):
             carried = data[end : end + TOKEN_OCTETS] if self._tail else payload[HEADER:start]
             chunks = data, position, end, count
             return self._wrong_token(None if token == _NO_TOKEN else carried, chunks)
+        self.follows = False
         sink.begin()
         sink.ack(_IN_VITAL, (first & 3) << 8 | payload[1], 0)
         if first & self._resend_mask:
@@ -314,7 +317,7 @@ class TeeworldsScanner(Scanner):
         while count:
             count -= 1
             if position + 2 > end:
-                sink.event((Ev.NOTE, "list-short", f"{count + 1} chunks are missing"))
+                self._note(sink, "list-short", f"{count + 1} chunks are missing")
                 return
             flags: i64 = data[position]
             second: i64 = data[position + 1]
@@ -324,7 +327,7 @@ class TeeworldsScanner(Scanner):
             sequence: i64 = -1
             if flags & VITAL:
                 if position >= end:
-                    sink.event((Ev.NOTE, "truncated", "chunk header"))
+                    self._note(sink, "truncated", "chunk header")
                     return
                 third: i64 = data[position]
                 sequence = (second & ~mask) << 2 | third
@@ -332,13 +335,15 @@ class TeeworldsScanner(Scanner):
             after = position + size
             if after > end:
                 detail = f"chunk of {size} bytes, {end - position} left"
-                sink.event((Ev.NOTE, "length-beyond-end", detail))
+                self._note(sink, "length-beyond-end", detail)
                 return
             kind = usual[data[position]] if size else None
             if kind is not None:
                 position += 1
             else:
                 kind, position = self._rare_kind(sink, data, position, after)
+            if kind.follows:
+                self.follows = True
             if sequence >= 0:
                 if flags & RESEND:
                     # One packet may hold a chunk and its retransmission: the tuple keeps the two
@@ -358,6 +363,16 @@ class TeeworldsScanner(Scanner):
                     sink.message(kind.index)
             position = after
 
+    def _note(self, sink: EventSink, code: str, detail: str) -> None:
+        """Report a fault in the chunks."""
+        self._odd(sink, [(Ev.NOTE, code, detail)])
+
+    def _odd(self, sink: EventSink, found: list[Event]) -> None:
+        """Report faults in the chunks, behind which there may be anything."""
+        if found:
+            self.follows = True
+            report_all(sink, found)
+
     def _rare_kind(
         self, sink: EventSink, data: bytes, position: i64, end: i64
     ) -> tuple[_Kind, i64]:
@@ -373,7 +388,7 @@ class TeeworldsScanner(Scanner):
                 odd.append((Ev.NOTE, "truncated", "message id"))
             else:
                 read.odd_TwEmpty((), None, odd)
-            report_all(sink, odd)
+            self._odd(sink, odd)
             return self._kinds.unreadable, end
         kind = self._heads.get(head)
         if kind is not None:
@@ -390,7 +405,7 @@ class TeeworldsScanner(Scanner):
                 odd.append((Ev.NOTE, "truncated", "message UUID"))
             else:
                 read.odd_TwUnknownUuid((uuid,), None, odd)
-        report_all(sink, odd)
+        self._odd(sink, odd)
         return kind, after
 
 
