@@ -12,7 +12,7 @@ from netdissect.capture import PcapWriter
 from netdissect.join import join
 from netdissect.model.joined import Fate, FateRow
 from packetbuild import ipv4, udp
-from twocaptures import CAPTURES, Record, ethernet, records, rewritten, stepped
+from twocaptures import CAPTURES, Record, ethernet, records, rewritten, stepped, with_port
 
 S = 1_000_000_000
 RIPTIDE = "riptide/udp_2.2.1_lossy_{}leg"
@@ -180,3 +180,40 @@ def test_equal_requests_are_not_told_apart_by_a_clock_of_one_datagram(tmp_path: 
         certain = {frame: row for frame, row in found.fates(0) if not row.ambiguous}
         assert {frame: row.partner for frame, row in certain.items()} == {60: truth[60]}
         assert all(row.ambiguous or row.partner == 60 for _, row in found.fates(1))
+
+
+Gone = list[int] | range
+"""Frames that a capture does not hold."""
+
+
+@pytest.mark.parametrize(
+    ("name", "gone"),
+    [
+        # Clients one after another say the same: what matches best are those of other clients.
+        (
+            "knet/udp_malformed_to_server.{}",
+            (
+                [2, 3, 27, 65, 82, 97, 104, 112, 124, 131, 158, 181, 204, 207, 216, 219, 225, 271, 282],
+                [13, 63, 88, 91, 93, 159, 165, 170, 176, 200, 234, 243, 253],
+            ),
+        ),
+    ],
+)
+def test_what_is_certain_is_right(tmp_path: Path, name: str, gone: tuple[Gone, Gone]) -> None:
+    pair = pair_of(name)
+    frames = [
+        [frame for frame in range(1, len(records(path)) + 1) if frame not in missing]
+        for path, missing in zip(pair, gone, strict=True)
+    ]
+    paths = [kept(pair, side, frames[side], tmp_path / f"{side}.pcap") for side in (0, 1)]
+    assert wrong(pair, paths, frames) == []
+
+
+@pytest.mark.parametrize("since", [14, 15, 16, 17, 18])
+def test_a_port_that_changes_soon_after_a_client_came_back(tmp_path: Path, since: int) -> None:
+    """What the client says on its old port then looks like its first connection."""
+    pair = pair_of("knet/udp_same_endpoint_reconnect.{}")
+    port = int.from_bytes(records(pair[1])[0][1][34:36], "big")
+    moved = rewritten(pair[1], tmp_path / "b.pcap", with_port(port, 61111, since=since))
+    frames = [[*range(1, len(records(path)) + 1)] for path in pair]
+    assert wrong(pair, [str(pair[0]), moved], frames) == []

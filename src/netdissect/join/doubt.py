@@ -7,10 +7,11 @@ nothing, the fates beyond the jump are only the most likely ones.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
 from netdissect.join.clock import STEP_NS, STEP_WINDOW
-from netdissect.join.pairing import Pairing, delay_of
+from netdissect.join.pairing import MAX_SLACK_NS, Pairing, delay_of
 from netdissect.join.sample import Sample
 from netdissect.join.table import (
     AMBIGUOUS,
@@ -20,6 +21,7 @@ from netdissect.join.table import (
     LOST,
     FateTable,
     bit_of,
+    flags_of,
     partner_of,
 )
 from netdissect.join.weigh import Priors
@@ -29,6 +31,10 @@ from netdissect.model.native import i64
 MAX_BEYOND: Final = 65_536
 """Frames beyond the last datagram that confirms the clock; if there are more, a jump among them
 leaves no doubt."""
+MAX_SHARED: Final = 65_536
+"""Equal datagrams of conversations that are not compared, at most."""
+_NOWHERE: Final = -1, 0
+"""Group and direction of a flow that is compared with none."""
 _MIN_ODD: Final = 2
 """A pause that is longer than every other by this factor may be a clock that was set."""
 _UNMATCHED: Final = (LOST, APPEARED)
@@ -76,6 +82,65 @@ def mark_doubtful(
             # Time never runs back. After a mere pause, what arrives was sent.
             if is_step or span < -STEP_NS or end.unexplained > end.explained:
                 end.mark()
+
+
+def shared_with_others(samples: tuple[Sample, Sample], pairing: Pairing) -> list[tuple[int, int]]:
+    """Return (frame of A, frame of B) of equal datagrams in flows that are not compared with each
+    other, as far apart as one datagram would be.
+    """
+    places = [pairing.places(sample, capture) for capture, sample in enumerate(samples)]
+    clock = pairing.clock
+    found: list[tuple[int, int]] = []
+    theirs = samples[1].tokens
+    for token, one in samples[0].tokens.items():
+        other = theirs.get(token)
+        if other is None:
+            continue
+        # Most datagrams are unlike any other.
+        ours, far = one.occurrences[0][2], other.occurrences[0][2]
+        is_one = one.count == other.count == 1
+        if is_one and places[0].get(ours, _NOWHERE) == places[1].get(far, _NOWHERE):
+            continue
+        there = sorted([
+            (clock.common(1, frame, time_ns), frame, places[1].get(flow, _NOWHERE))
+            for frame, time_ns, flow in other.occurrences
+        ])
+        if len(found) >= MAX_SHARED:
+            break
+        times = [each[0] for each in there]
+        for frame, time_ns, flow in one.occurrences:
+            group, toward = places[0].get(flow, _NOWHERE)
+            at_ns = clock.common(0, frame, time_ns)
+            ahead = pairing.usual_ns if toward >= 0 else MAX_SLACK_NS
+            back = pairing.usual_ns if toward <= 0 else MAX_SLACK_NS
+            low, high = bisect_left(times, at_ns - back), bisect_right(times, at_ns + ahead)
+            for _, frame_b, (group_b, toward_b) in there[low:high]:
+                if group_b != group and toward * toward_b >= 0:
+                    found.append((frame, frame_b))
+    return found
+
+
+def mark_shared(shared: list[tuple[int, int]], tables: tuple[FateTable, FateTable]) -> None:
+    """Flag as ambiguous what seems lost or of unknown origin, if the other capture holds an equal
+    datagram of another conversation whose fate is open as well: they may be one, and the
+    conversations, too. A translator may have given a flow another port.
+
+    Args:
+        shared: what `shared_with_others` returned.
+        tables: the fates of both captures' frames.
+
+    """
+    for frames in shared:
+        places = list(zip(tables, frames, strict=True))
+        if all(_is_open(table.word(frame)) for table, frame in places):
+            for table, frame in places:
+                if table.fate(frame):
+                    table.add_flags(frame, AMBIGUOUS)
+
+
+def _is_open(word: i64) -> bool:
+    """Return whether a datagram has no partner for certain."""
+    return not partner_of(word) or bool(flags_of(word) & AMBIGUOUS)
 
 
 class _Unconfirmed(NamedTuple):

@@ -8,7 +8,12 @@ from statistics import median
 from typing import Final
 
 from netdissect.join.clock import ClockPiece
-from netdissect.join.doubt import mark_doubtful, mark_outside
+from netdissect.join.doubt import (
+    mark_doubtful,
+    mark_outside,
+    mark_shared,
+    shared_with_others,
+)
 from netdissect.join.matching import Matcher
 from netdissect.join.pairing import (
     MAX_DELAY_NS,
@@ -72,6 +77,7 @@ def match(path_a: str, path_b: str) -> Matched:
                 1: replace(going, unseen=min(going.unseen, here)),
                 -1: replace(coming, unseen=min(coming.unseen, there)),
             }
+            shared = shared_with_others(samples, pairing)
             for sample in samples:
                 sample.tokens.clear()  # they take most of its memory, and have told what they tell
             tables = (FateTable(samples[0].info.frames), FateTable(samples[1].info.frames))
@@ -81,6 +87,7 @@ def match(path_a: str, path_b: str) -> Matched:
             matcher.run((samples[0].rows, samples[1].rows), pairing.clock)
         mark_doubtful(samples, pairing, tables)
         mark_outside(samples, pairing, priors, tables)
+        mark_shared(shared, tables)
         matched = Matched(samples, pairing, tables, matcher, _streams(samples, pairing))
         cleanup.pop_all()  # from here on the caller closes the tables
     return matched
@@ -163,13 +170,8 @@ def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> tu
     sender = 0 if toward > 0 else 1
     sending, receiving = samples[sender], samples[1 - sender]
     flows = [
-        {
-            samples[capture].flows[flow_id].number
-            for group in pairing.groups
-            for flow_id, way in group.ways[capture].items()
-            if way == toward and flow_id in samples[capture].flows
-        }
-        for capture in (sender, 1 - sender)
+        {flow for flow, (_, way) in pairing.places(samples[each], each).items() if way == toward}
+        for each in (sender, 1 - sender)
     ]
     delays = [toward * delay_of(a, pairing.clock) for a in pairing.anchors if a.toward == toward]
     lags: list[int] = []

@@ -22,7 +22,7 @@ from typing import Final
 
 from netdissect.join.clock import STEP_NS, Anchor, Clock, ClockPiece, Step, find_steps, fit
 from netdissect.join.sample import FlowId, Occurrence, Sample
-from netdissect.join.sets import DisjointSets
+from netdissect.join.sets import DisjointSets, not_outvoted
 from netdissect.model.errors import UsageError
 from netdissect.model.packets import Endpoint, flow_endpoints, reverse_key
 
@@ -100,6 +100,15 @@ class Pairing:
     usual_ns: int = field(init=False)
     """The longest delay that is no sign of two datagrams or two clocks."""
 
+    def places(self, sample: Sample, capture: int) -> dict[int, tuple[int, int]]:
+        """Return number of a flow -> (its group, +1 if it goes from A to B, else -1)."""
+        return {
+            sample.flows[flow_id].number: (number, toward)
+            for number, group in enumerate(self.groups)
+            for flow_id, toward in group.ways[capture].items()
+            if flow_id in sample.flows
+        }
+
     def __post_init__(self) -> None:
         delays = [abs(delay_of(anchor, self.clock)) for anchor in self.anchors]
         usual = median(delays or [0])
@@ -123,10 +132,12 @@ def pair(a: Sample, b: Sample, *, resolution_ns: int) -> Pairing:
         raise NotJoinedError("they have no datagram in common")
     pairing, conversations = _fit_clock(a, b, anchors, resolution_ns)
     pairing.candidates = anchors
-    pairing.groups = conversations.groups(pairing.anchors)
-    further = conversations.further_anchors(pairing)
-    if further:
-        pairing.groups = conversations.groups([*pairing.anchors, *further])
+    # An equal datagram of another conversation is seldom as near in time as the same one.
+    known = [x for x in pairing.anchors if abs(delay_of(x, pairing.clock)) <= pairing.usual_ns]
+    pairing.groups = conversations.groups(known)
+    known += conversations.further_anchors(pairing)
+    known += conversations.of_others(pairing.anchors, known)
+    pairing.groups = conversations.groups(known)
     pairing.evidence = _explained_arrivals(a, b, pairing)
     # TCP starts from random sequence numbers, so strangers have no segment in common.
     flow_ids = [flow_id for group in pairing.groups for ways in group.ways for flow_id in ways]
@@ -305,12 +316,8 @@ def _compared_occurrences(
     sample: Sample, capture: int, pairing: Pairing
 ) -> dict[int, list[tuple[int, bool]]]:
     """Return token -> [(common time, whether it was sent at this capture)] in the paired flows."""
-    sends = {
-        sample.flows[flow_id].number: (way > 0) == (capture == 0)
-        for group in pairing.groups
-        for flow_id, way in group.ways[capture].items()
-        if flow_id in sample.flows
-    }
+    places = pairing.places(sample, capture)
+    sends = {flow: (toward > 0) == (capture == 0) for flow, (_, toward) in places.items()}
     clock = pairing.clock
     found: dict[int, list[tuple[int, bool]]] = {}
     for token, one in sample.tokens.items():
@@ -382,7 +389,7 @@ class _Conversations:
         for anchor in anchors:
             shared[self._both(anchor)].append(anchor)
         votes = Counter({both: len(these) for both, these in shared.items()})
-        likely = _not_outvoted(votes, _MIN_ANCHOR_VOTES)
+        likely = not_outvoted(votes, _MIN_ANCHOR_VOTES)
         shared = {both: self._consistent(shared[both]) for both in likely}
         anchors = [anchor for these in shared.values() for anchor in these]
         gaps: dict[tuple[int, int], list[int]] = {}
@@ -474,7 +481,7 @@ class _Conversations:
         """Return the groups of flows between which datagrams are compared."""
         votes: Counter[tuple[int, int]] = Counter(map(self._both, anchors))
         sets = DisjointSets()
-        for both in _not_outvoted(votes, _MIN_GROUP_VOTES):
+        for both in not_outvoted(votes, _MIN_GROUP_VOTES):
             sets.unite((0, both[0]), (1, both[1]))
         flows = [sample.flow_list() for sample in self.samples]
         groups: dict[tuple[int, int], Group] = defaultdict(Group)
@@ -488,18 +495,23 @@ class _Conversations:
                 group.add(1, flows[1][flow_b].id, toward)
         return list(groups.values())
 
+    def of_others(self, anchors: list[Anchor], known: list[Anchor]) -> list[Anchor]:
+        """Return the anchors between conversations that have none of the known ones."""
+        have = [{self._both(anchor)[capture] for anchor in known} for capture in (0, 1)]
+        return [
+            anchor
+            for anchor in anchors
+            for ours, theirs in [self._both(anchor)]
+            if ours not in have[0] and theirs not in have[1]
+        ]
+
     def further_anchors(self, pairing: Pairing) -> list[Anchor]:
         """Return anchors of conversations that are in no group yet: equal datagrams that are close
         in time by the clock, with no third one near.
         """
         clock = pairing.clock
         grouped = [
-            {
-                self.of_flow[capture][sample.flows[flow_id].number][0]
-                for group in pairing.groups
-                for flow_id in group.ways[capture]
-                if flow_id in sample.flows
-            }
+            {self.of_flow[capture][flow][0] for flow in pairing.places(sample, capture)}
             for capture, sample in enumerate(self.samples)
         ]
         longest = pairing.usual_ns
@@ -532,21 +544,6 @@ class _Conversations:
                     toward = toward or (1 if near[0][0] >= common else -1)
                     found.append(_anchor(one, near[0][1])._replace(toward=toward))
         return found
-
-
-def _not_outvoted(votes: Counter[tuple[int, int]], share: float) -> list[tuple[int, int]]:
-    """Return the pairs of conversations with at least `share` of the votes of the best pair of
-    either side: a relay's port may serve many clients, and a client may change its own.
-    """
-    most: tuple[Counter[int], Counter[int]] = (Counter(), Counter())
-    for both, count in votes.items():
-        for capture in (0, 1):
-            most[capture][both[capture]] = max(most[capture][both[capture]], count)
-    return [
-        both
-        for both, count in votes.items()
-        if count >= share * min(most[0][both[0]], most[1][both[1]])
-    ]
 
 
 def _conversation_of_flow(sample: Sample) -> dict[int, tuple[int, int]]:
