@@ -37,7 +37,7 @@ _ASSUMED: Final = 20, 100
 """Before anything is known, one datagram in 20 is lost, and one in 100 copied."""
 _ASSUMED_UNSEEN: Final = 0.005, 10
 """Before anything is known, a capture misses one datagram in 2000."""
-_MAX_DRIFTED_NS: Final = 5_000_000
+_MAX_VAGUE_NS: Final = 5_000_000
 """Clocks that are known less well than this do not order datagrams any better, ns."""
 
 
@@ -211,20 +211,22 @@ def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> tu
         copied=(copied + 1) / (sent + _ASSUMED[1]),
         unseen=_missing(missed, missed + seen),
         repeated=(repeated + 1) / (sum(counts.values()) + 10),
-        slack_ns=max(slack, MAX_SLACK_NS, _drifted(pairing.clock.pieces)),
+        slack_ns=max(slack, MAX_SLACK_NS, _vagueness(pairing.clock.pieces, Delays(delays, 1))),
     )
     return priors, _missing(lost, sent)
 
 
-def _drifted(pieces: tuple[ClockPiece, ...]) -> int:
+def _vagueness(pieces: tuple[ClockPiece, ...], delays: Delays) -> int:
     """Return how much sooner than the least known delay a datagram may seem to arrive, because few
-    datagrams show how the clocks drift, ns.
+    datagrams show how the clocks drift, or those of one direction what the least delay is, ns.
     """
+    spread = delays.quantile(1.0) - delays.quantile(0.0)
     vague = [
-        (piece.bound_ns or 0.0) - min(least or 0.0 for least in piece.least_ns)
+        spread if piece.bound_ns is None
+        else piece.bound_ns - min(least or 0.0 for least in piece.least_ns)
         for piece in pieces
-    ]
-    return min(_MAX_DRIFTED_NS, int(max(vague)))
+    ]  # fmt: skip
+    return min(_MAX_VAGUE_NS, int(max(vague)))
 
 
 def _missing(missed: int, expected: int) -> float:
