@@ -200,6 +200,8 @@ Gone = list[int] | range
                 [13, 63, 88, 91, 93, 159, 165, 170, 176, 200, 234, 243, 253],
             ),
         ),
+        # Bytes of segments that were lost, sent again as one.
+        ("netplay/bin1_blackout_recovers__{}_side", ([255], [])),
     ],
 )
 def test_what_is_certain_is_right(tmp_path: Path, name: str, gone: tuple[Gone, Gone]) -> None:

@@ -202,7 +202,7 @@ class Channel:
     def segments(self) -> Ranges:
         """Return the segments that do not match as a whole."""
         if self.ranges is None:
-            self.ranges = Ranges(self.way.sendings, self.way.arrivals)
+            self.ranges = Ranges(self.way.sendings, self.way.arrivals, self.way.longest_ns)
         return self.ranges
 
 

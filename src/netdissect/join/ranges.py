@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from netdissect.join.pairing import MAX_DELAY_NS, MAX_SLACK_NS
-from netdissect.join.table import RESENT, FateTable
+from netdissect.join.table import AMBIGUOUS, RESENT, FateTable
 from netdissect.model.joined import Fate
 from netdissect.model.packets import HALF_SEQ_SPAN, SEQ_SPAN
 
@@ -31,11 +31,20 @@ _Piece = tuple[int, int, Segment]
 
 
 class Ranges:
-    """The segments of one channel that do not match as a whole."""
+    """The segments of one channel that do not match as a whole.
 
-    def __init__(self, sender: FateTable, receiver: FateTable) -> None:
+    Args:
+        sender: the fates of the capture next to the sender.
+        receiver: those of the other capture.
+        longest_ns: the longest usual delay. What seems to have taken longer may as well be bytes
+            that were sent again, which the first capture missed.
+
+    """
+
+    def __init__(self, sender: FateTable, receiver: FateTable, longest_ns: int) -> None:
         self._sender = sender
         self._receiver = receiver
+        self._longest_ns = longest_ns
         self._missing: list[_Piece] = []
         self._appeared: list[_Piece] = []
         self._base: int | None = None
@@ -91,16 +100,16 @@ class Ranges:
         for piece in missing:
             last = _covered_by(piece, appeared, later=True)
             if last is not None:
-                _set(self._sender, piece[2], Fate.DELIVERED, last)
+                self._set(self._sender, piece[2], Fate.DELIVERED, last)
         for piece in appeared:
             last = _covered_by(piece, missing, later=False)
             if last is not None:
-                _set(self._receiver, piece[2], Fate.ARRIVED, last)
+                self._set(self._receiver, piece[2], Fate.ARRIVED, last)
 
-
-def _set(table: FateTable, segment: Segment, fate: Fate, partner: Segment) -> None:
-    common_ns, frame, lane, _ = segment
-    table.set(frame, fate, flags=0, lane=lane, partner=partner[1], common_ns=common_ns)
+    def _set(self, table: FateTable, segment: Segment, fate: Fate, partner: Segment) -> None:
+        common_ns, frame, lane, _ = segment
+        flags = AMBIGUOUS if abs(partner[0] - common_ns) > self._longest_ns else 0
+        table.set(frame, fate, flags=flags, lane=lane, partner=partner[1], common_ns=common_ns)
 
 
 def _covered_by(piece: _Piece, others: list[_Piece], *, later: bool) -> Segment | None:
