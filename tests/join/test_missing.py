@@ -202,6 +202,9 @@ Gone = list[int] | range
         ),
         # Bytes of segments that were lost, sent again as one.
         ("netplay/bin1_blackout_recovers__{}_side", ([255], [])),
+        # Sent before one capture began, and arrived after the other had begun.
+        ("riptide/udp_2.0.0_burst_gap_{}leg", ([*range(1, 58), *range(382, 498)], range(1, 97))),
+        ("riptide/udp_2.2.1_burst_gap_{}leg", (range(1, 79), [*range(1, 94), *range(307, 403)])),
     ],
 )
 def test_what_is_certain_is_right(tmp_path: Path, name: str, gone: tuple[Gone, Gone]) -> None:

@@ -13,7 +13,7 @@ from netdissect.join.engine import Matched, match
 from netdissect.join.evidence import COPIED as NETWORK_COPY
 from netdissect.join.evidence import Evidence, resend_report
 from netdissect.join.matching import Lane
-from netdissect.join.pairing import NotJoinedError
+from netdissect.join.pairing import MAX_DELAY_NS, NotJoinedError
 from netdissect.join.streams import compare
 from netdissect.join.summary import ALL_TIME, add_up
 from netdissect.join.table import (
@@ -184,17 +184,21 @@ class Joined(Closing):
             misses = evidence.other_misses(
                 table.count_certain(Fate.APPEARED), table.count_certain(Fate.ARRIVED)
             )
-            # Perhaps what arrived was sent again, and this capture missed that.
+            # Perhaps what arrived was sent again, and this capture missed that, ...
             sure = misses and not self.tables[1 - capture].count_certain(Fate.APPEARED)
             if not (misses or same_place or evidence.unseen):
                 continue
-            doubt = 0 if same_place or sure else AMBIGUOUS
+            # ... or it had been sent already when the captures began.
+            early_ns = self._matched.samples[capture].span(self.clock, capture)[0]
+            if any(each.next_frame(0, bit_of(Fate.OUTSIDE)) for each in self.tables):
+                early_ns += MAX_DELAY_NS
             frame = table.next_frame(0, bit_of(LOST))
             while frame:
                 flags = flags_of(table.word(frame))
                 if same_place or flags & ANSWERED:
                     table.set_fate(frame, int(Fate.UNSEEN))
-                    table.add_flags(frame, doubt)
+                    if not same_place and not (sure and table.common_ns(frame) >= early_ns):
+                        table.add_flags(frame, AMBIGUOUS)
                 elif misses and flags & RESENT:
                     table.add_flags(frame, AMBIGUOUS)  # perhaps only its answer was lost
                 elif misses:
