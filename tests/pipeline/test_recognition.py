@@ -163,6 +163,20 @@ def test_traffic_of_nobody_is_left_alone() -> None:
     assert not list(claimed([*UDP, *STREAMS], range(6)))
 
 
+def test_a_flow_that_may_be_a_protocols_is_looked_at_until_it_shows_more() -> None:
+    """Of its first datagrams, one side alone is heard, and only acknowledges."""
+    acks = [(0, n, bytes([1, 7 * n % 256, 3, 0xFF, 0xFF])) for n in range(90)]
+    both = [
+        (side, 100 + n, bytes([1 if side else 7, n, 4, 0xFF, 0xFF] + [9] * (1 - side)))
+        for n in range(20)
+        for side in (0, 1)
+    ]
+    (report,) = reports(of_udp([*acks, *both]))
+    assert report.protocol == "riptide"
+    assert sum(report.datagrams) == len(acks) + len(both)
+    assert not reports(of_udp(acks))
+
+
 ONE_WAY = {
     # capture: (frames, port that is heard, dialects that are true)
     "knet/urho3d_scene_clean.pcap": ((300, 500), 23062, {"knet-2.x", *BROADER["knet-2.x"]}),

@@ -14,13 +14,13 @@ from itertools import islice
 from operator import attrgetter
 from typing import Final
 
-from netdissect.model.claims import Claim, Sample
+from netdissect.model.claims import STRONG, Claim, Sample
 from netdissect.model.native import i64
 from netdissect.model.packets import FlowKey, Packet, PacketKind, flow_ports, reverse_key
 from netdissect.pipeline.aside import LonePacket
 from netdissect.pipeline.handlers import DatagramHandler, Flow, Name, is_udp
 from netdissect.pipeline.options import LateClaim, Options
-from netdissect.pipeline.servers import Servers, awaits_roles, still_short, syn_side, with_handshake
+from netdissect.pipeline.servers import Servers, awaits_more, still_short, syn_side, with_handshake
 from netdissect.pipeline.table import BRIEF, KEYS_A_FRAME, FlowTable
 from netdissect.protocols.base import Protocol
 from netdissect.protocols.claiming import SAMPLE_SIZES, best_claim, forced_claim, named, roles
@@ -290,15 +290,15 @@ class Recogniser:
             full = size >= _SAMPLE_DATAGRAMS or flow.octets > MAX_SAMPLE_OCTETS
             full = full or len(flow.packets) >= _PACKETS
         due = size in SAMPLE_SIZES or not size % _SAMPLE_DATAGRAMS or len(pieces) > 1
-        if (full or (pieces and due)) and not (full and self._may_show_roles(flow)):
+        if (full or (pieces and due)) and not (full and self._may_show_more(flow)):
             self.judge(flow, final=full)
         self._bound()
 
-    def _may_show_roles(self, flow: Flow) -> bool:
-        """Return whether a flow with a full sample waits on to find out who is the client."""
+    def _may_show_more(self, flow: Flow) -> bool:
+        """Return whether a flow with a full sample waits on to find out more (`awaits_more`)."""
         if still_short(flow) and not len(flow.sample) % _SAMPLE_DATAGRAMS:
-            claim = self._claim(flow, final=True)
-            flow.waits = claim is not None and awaits_roles(flow, claim, self._protocols)
+            claim = self._claim(flow, final=True, least=1)
+            flow.waits = claim is not None and awaits_more(flow, claim, self._protocols)
         return flow.waits and still_short(flow)
 
     def hold_error(self, name: Name, packet: Packet) -> None:
@@ -381,8 +381,8 @@ class Recogniser:
             self.late[flow.first_held] = len(flow.packets), claim
             self._begin(flow, roles_from)
 
-    def _claim(self, flow: Flow, *, final: bool) -> Claim | None:
-        """Return what the sample proves."""
+    def _claim(self, flow: Flow, *, final: bool, least: int = STRONG) -> Claim | None:
+        """Return what the sample proves, with at least that score."""
         if flow.rule is not None:
             claim = forced_claim(flow.rule, flow.sample, flow.ports, final=final)
         # Nothing has come since the first packet, which proves nothing alone.
@@ -395,10 +395,9 @@ class Recogniser:
                 able = self._able(flow.transport, flow.sample[0][2])
                 asked = tuple(each for each in asked if each in able)
                 flow.alone = 1 if likely is None and not asked else 0
-            done = flow.alone == len(flow.sample)
-            claim = None
-            if not done:
-                claim = self._best(asked, flow.sample, flow.transport, flow.ports, final=final)
+            claim, sample, ports = None, flow.sample, flow.ports
+            if flow.alone != len(sample):
+                claim = self._best(asked, sample, flow.transport, ports, final=final, least=least)
         if claim is None or flow.transport != "tcp":
             return claim
         # A claim that joins in the middle contradicts a captured SYN.
@@ -408,10 +407,11 @@ class Recogniser:
 
     def _best(
         self, protocols: tuple[Protocol, ...], sample: list[Sample], transport: str,
-        ports: tuple[int, int], *, final: bool,
+        ports: tuple[int, int], *, final: bool, least: int = STRONG,
     ) -> Claim | None:  # fmt: skip
-        fault = self._unable
-        return best_claim(protocols, sample, transport, ports, final=final, on_fault=fault)
+        return best_claim(
+            protocols, sample, transport, ports, final=final, on_fault=self._unable, least=least
+        )
 
     def _able(self, transport: str, payload: bytes) -> tuple[Protocol, ...]:
         """Return the protocols that a single datagram or piece of stream may prove."""

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Final
 
-from netdissect.model.claims import Claim
+from netdissect.model.claims import STRONG, Claim
 from netdissect.model.packets import ACK, SYN, flow_sides
 from netdissect.pipeline.handlers import Flow, Name, is_udp
 from netdissect.protocols.base import Protocol
@@ -20,8 +20,8 @@ SERVER_SCORE: Final = 60
 """Score of a claim based on the protocol of the server in other connections."""
 
 ROLES_NS: Final = 1_500_000_000
-"""Time for which a UDP flow of a known protocol waits to find out who is the client, ns. Keepalives
-that show it are sent once per second.
+"""Time for which a UDP flow waits that a protocol claims weakly, or without knowing who is the
+client, ns. Keepalives that show it are sent once per second.
 """
 ROLES_DATAGRAMS: Final = 512
 """Datagrams of such a flow up to which it waits."""
@@ -144,7 +144,7 @@ def with_handshake(claim: Claim, flow: Flow, otherwise: Claim | None = None) -> 
 
 
 def still_short(flow: Flow) -> bool:
-    """Return whether a flow is short enough to wait until it is known who is the client."""
+    """Return whether a flow is short enough to wait until more is known of it."""
     if flow.transport != "udp" or flow.rule is not None or not flow.sample:
         return False
     lasted_ns = flow.last_ns - flow.sample[0][1]
@@ -152,10 +152,12 @@ def still_short(flow: Flow) -> bool:
     return short and lasted_ns < ROLES_NS
 
 
-def awaits_roles(flow: Flow, claim: Claim, protocols: tuple[Protocol, ...]) -> bool:
-    """Return whether the protocol that claims a flow does not know yet who is the client, but
-    expects to learn it from the next datagrams.
+def awaits_more(flow: Flow, claim: Claim, protocols: tuple[Protocol, ...]) -> bool:
+    """Return whether the next datagrams of a flow may tell more: what the claim lacks to be a
+    strong one, or who is the client, if its protocol expects to learn that from them.
     """
+    if claim.score < STRONG:
+        return True
     mine = next(each for each in protocols if each.name == claim.protocol)
     if claim.client is not None or roles(claim, mine, flow.ports)[1] != "first_frame":
         return False

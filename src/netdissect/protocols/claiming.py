@@ -39,8 +39,9 @@ def best_claim(
     *,
     final: bool,
     on_fault: Callable[[Protocol, Exception], None],
+    least: int = STRONG,
 ) -> Claim | None:
-    """Return the strongest claim that takes the flow, or None.
+    """Return the strongest claim that takes the flow, or None. Its score is `least` or more.
 
     A claim that waits is none yet, but if it is certain, weaker protocols are not asked meanwhile.
     A protocol whose recognition raises is reported to `on_fault` and makes no claim.
@@ -63,7 +64,7 @@ def best_claim(
                 return None
             continue
         claim = _with_bonus(claim, protocol, ports)
-        if claim.score >= STRONG and (best is None or claim.score > best.score):
+        if claim.score >= least and (best is None or claim.score > best.score):
             best = claim
             if claim.score >= CERTAIN:
                 break
