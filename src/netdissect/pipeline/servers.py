@@ -19,13 +19,13 @@ MAX_SERVERS = 4096
 SERVER_SCORE: Final = 60
 """Score of a claim based on the protocol of the server in other connections."""
 
-ROLES_NS: Final = 1_500_000_000
+WAIT_NS: Final = 1_500_000_000
 """Time for which a UDP flow waits that a protocol claims weakly, or without knowing who is the
 client, ns. Keepalives that show it are sent once per second.
 """
-ROLES_DATAGRAMS: Final = 512
+WAIT_DATAGRAMS: Final = 512
 """Datagrams of such a flow up to which it waits."""
-ROLES_OCTETS: Final = 1 << 19
+WAIT_OCTETS: Final = 1 << 19
 """Bytes of such a flow up to which it waits."""
 
 
@@ -148,8 +148,8 @@ def still_short(flow: Flow) -> bool:
     if flow.transport != "udp" or flow.rule is not None or not flow.sample:
         return False
     lasted_ns = flow.last_ns - flow.sample[0][1]
-    short = len(flow.sample) < ROLES_DATAGRAMS and flow.octets < ROLES_OCTETS
-    return short and lasted_ns < ROLES_NS
+    short = len(flow.sample) < WAIT_DATAGRAMS and flow.octets < WAIT_OCTETS
+    return short and lasted_ns < WAIT_NS
 
 
 def awaits_more(flow: Flow, claim: Claim, protocols: tuple[Protocol, ...]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 
 from netdissect.model.diagnosis import (
@@ -82,17 +82,21 @@ def show_diagnoses(
         after_brief = brief
         title, verdict = _title(screen, report, found), (found.verdict, style_of(found))
         if brief:
-            screen.line(*title[:-1], ("  ", ""), verdict, hang=HANG)
+            screen.line(*title, ("  ", ""), verdict, hang=HANG)
             continue
-        screen.line(*title, hang=HANG)
+        screen.line(*title, (f", {seen_at(report.vantage)}", "dim"), hang=HANG)
         screen.line(("   ", ""), verdict, hang=HANG)
         # There is nothing more to say about a mere query and its answer.
-        silent = found.ending.how == "info-only"
-        for name, text in () if silent else _facts(report, found, clock, file):
-            head = f"   {name:<{_NAME_COLUMNS}}  "
-            # A command stays on one line, so that it can be copied.
-            hang = None if name == "see" else len(head)
-            screen.line((head, "dim"), (safe(text, 600), ""), hang=hang)
+        if found.ending.how != "info-only":
+            _show_facts(screen, _facts(report, found, clock, file))
+
+
+def _show_facts(screen: Screen, facts: Iterable[tuple[str, str]]) -> None:
+    for name, text in facts:
+        head = f"   {name:<{_NAME_COLUMNS}}  "
+        # A command stays on one line, so that it can be copied.
+        hang = None if name == "see" else len(head)
+        screen.line((head, "dim"), (safe(text, 600), ""), hang=hang)
 
 
 def _summary(reports: Sequence[ConnectionReport]) -> str:
@@ -150,7 +154,6 @@ def _title(screen: Screen, report: ConnectionReport, found: Diagnosis) -> Line:
         (f"c{report.connection}  ", "title"),
         (dialect_text(report.dialects), "protocol"),
         (f"  {client} → {server} {report.transport}", ""),
-        (f", {seen_at(report.vantage)}", "dim"),
     ]
 
 
