@@ -34,7 +34,7 @@ from netdissect.lookup import hot_path
 from netdissect.model.joined import Burst, Fate
 from netdissect.model.packets import SIDES
 from netdissect.model.reports import CaptureInfo
-from packetbuild import A4, B4, ipv4, udp
+from packetbuild import A4, B4, ipv4, link_frame, udp
 from twocaptures import (
     CAPTURES,
     Record,
@@ -444,6 +444,28 @@ def test_too_many_equal_datagrams_are_ambiguous_and_counted(
     with join(str(twins), str(twins.with_name("mid_lossy_server.pcap"))) as found:
         assert found.report.limits_hit["MAX_WEIGHED"] > 400
         assert sum(way.ambiguous for way in found.report.conversations[0].ways) > 500
+
+
+@pytest.mark.parametrize("alike", [False, True])
+def test_strangers_that_say_the_same_at_once_are_bounded_and_counted(
+    tmp_path: Path, alike: bool
+) -> None:
+    """A flood from forged ports: each datagram might be every other one."""
+    pair = [CAPTURES / "riptide" / f"udp_2.2.1_lossy_{side}leg.pcap" for side in SIDES]
+    said = records(pair[0])[0][1][42:] if alike else b"hello"
+
+    def flooded(found: list[Record]) -> list[Record]:
+        middle = found[len(found) // 2][0]
+        frames = [link_frame("ethernet", ipv4(udp(said, port, 22000)))[1] for port in range(10_000, 11_500)]
+        return sorted([*found, *((middle + n, data, len(data)) for n, data in enumerate(frames))])
+
+    paths = [rewritten(path, tmp_path / f"{path.stem}.pcap", flooded) for path in pair]
+    begin = process_time()
+    with join(*paths) as found:
+        missed = found.report.limits_hit.get("MAX_SHARED", 0)
+    assert process_time() - begin < 30
+    # Where nobody else says it, nothing has to be compared.
+    assert (missed > 1000) if alike else (missed == 0)
 
 
 def test_work_with_equal_datagrams_is_bounded(tmp_path: Path) -> None:

@@ -31,8 +31,9 @@ from netdissect.model.native import i64
 MAX_BEYOND: Final = 65_536
 """Frames beyond the last datagram that confirms the clock; if there are more, a jump among them
 leaves no doubt."""
-MAX_SHARED: Final = 65_536
-"""Equal datagrams of conversations that are not compared, at most."""
+MAX_SHARED = 262_144
+"""Pairs of equal datagrams that may be one although their conversations are not compared, at most.
+"""
 _NOWHERE: Final = -1, 0
 """Group and direction of a flow that is compared with none."""
 _MIN_ODD: Final = 2
@@ -84,29 +85,33 @@ def mark_doubtful(
                 end.mark()
 
 
-def shared_with_others(samples: tuple[Sample, Sample], pairing: Pairing) -> list[tuple[int, int]]:
+def shared_with_others(
+    samples: tuple[Sample, Sample], pairing: Pairing
+) -> tuple[list[tuple[int, int]], int]:
     """Return (frame of A, frame of B) of equal datagrams in flows that are not compared with each
-    other, as far apart as one datagram would be.
+    other, as far apart as one datagram would be; and of how many datagrams of A this was not found
+    out, because equal ones are too many (`MAX_SHARED`).
     """
     places = [pairing.places(sample, capture) for capture, sample in enumerate(samples)]
     clock = pairing.clock
     found: list[tuple[int, int]] = []
+    left, dropped = MAX_SHARED, 0
     theirs = samples[1].tokens
     for token, one in samples[0].tokens.items():
         other = theirs.get(token)
         if other is None:
             continue
-        # Most datagrams are unlike any other.
-        ours, far = one.occurrences[0][2], other.occurrences[0][2]
-        is_one = one.count == other.count == 1
-        if is_one and places[0].get(ours, _NOWHERE) == places[1].get(far, _NOWHERE):
+        groups = {places[0].get(flow, _NOWHERE)[0] for _, _, flow in one.occurrences}
+        groups.update(places[1].get(flow, _NOWHERE)[0] for _, _, flow in other.occurrences)
+        if len(groups) == 1:
+            continue
+        if left < 0:
+            dropped += len(one.occurrences)
             continue
         there = sorted([
             (clock.common(1, frame, time_ns), frame, places[1].get(flow, _NOWHERE))
             for frame, time_ns, flow in other.occurrences
         ])
-        if len(found) >= MAX_SHARED:
-            break
         times = [each[0] for each in there]
         for frame, time_ns, flow in one.occurrences:
             group, toward = places[0].get(flow, _NOWHERE)
@@ -114,10 +119,14 @@ def shared_with_others(samples: tuple[Sample, Sample], pairing: Pairing) -> list
             ahead = pairing.usual_ns if toward >= 0 else MAX_SLACK_NS
             back = pairing.usual_ns if toward <= 0 else MAX_SLACK_NS
             low, high = bisect_left(times, at_ns - back), bisect_right(times, at_ns + ahead)
+            left -= high - low
+            if left < 0:
+                dropped += 1
+                continue
             for _, frame_b, (group_b, toward_b) in there[low:high]:
                 if group_b != group and toward * toward_b >= 0:
                     found.append((frame, frame_b))
-    return found
+    return found, dropped
 
 
 def mark_shared(shared: list[tuple[int, int]], tables: tuple[FateTable, FateTable]) -> None:
@@ -126,7 +135,7 @@ def mark_shared(shared: list[tuple[int, int]], tables: tuple[FateTable, FateTabl
     conversations, too. A translator may have given a flow another port.
 
     Args:
-        shared: what `shared_with_others` returned.
+        shared: the pairs that `shared_with_others` returned.
         tables: the fates of both captures' frames.
 
     """

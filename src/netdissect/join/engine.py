@@ -52,6 +52,8 @@ class Matched:
     streams: list[tuple[Streams, int]]
     """TCP connections that carry one stream, each with +1 if the first side's bytes go from A to B,
     else -1."""
+    not_shared: int
+    """Datagrams that were not compared with equal ones of other conversations (`MAX_SHARED`)."""
 
     def close(self) -> None:
         """Close the tables."""
@@ -77,7 +79,7 @@ def match(path_a: str, path_b: str) -> Matched:
                 1: replace(going, unseen=min(going.unseen, here)),
                 -1: replace(coming, unseen=min(coming.unseen, there)),
             }
-            shared = shared_with_others(samples, pairing)
+            shared, not_shared = shared_with_others(samples, pairing)
             for sample in samples:
                 sample.tokens.clear()  # they take most of its memory, and have told what they tell
             tables = (FateTable(samples[0].info.frames), FateTable(samples[1].info.frames))
@@ -88,7 +90,8 @@ def match(path_a: str, path_b: str) -> Matched:
         mark_doubtful(samples, pairing, tables)
         mark_outside(samples, pairing, priors, tables)
         mark_shared(shared, tables)
-        matched = Matched(samples, pairing, tables, matcher, _streams(samples, pairing))
+        streams = _streams(samples, pairing)
+        matched = Matched(samples, pairing, tables, matcher, streams, not_shared)
         cleanup.pop_all()  # from here on the caller closes the tables
     return matched
 

@@ -213,6 +213,7 @@ class Joined(Closing):
             "MAX_JUMPS": sum(sample.jumps_dropped for sample in samples),
             "MAX_WAITING": matcher.settled_early,
             "MAX_WEIGHED": matcher.too_many_equal,
+            "MAX_SHARED": matched.not_shared,
         }
         limits.update({name: count for name, count in bounds.items() if count})
         ways = add_up(self.tables, self.lanes, len(matched.pairing.groups), self.window)

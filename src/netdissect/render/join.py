@@ -24,6 +24,7 @@ _LIMITS = {
     "MAX_WAITING": "datagrams were settled early: too many were waiting at once",
     "MAX_JUMPS": "possible clock steps were ignored: there are too many",
     "MAX_WEIGHED": "identical datagrams were not weighed: too many within one delay",
+    "MAX_SHARED": "datagrams were not compared with identical ones elsewhere: too many",
 }
 """Limit -> what its excess, a number, means."""
 KINDS = {
