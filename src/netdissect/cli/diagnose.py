@@ -134,7 +134,8 @@ def command(request: Request, limits: tuple[str, ...]) -> int:
                     left = reports_of(once, request.display_filter, None)
                     reports = reports.of(set(left.numbers()))
         reports = request.chosen(reports)
-        failed = any(
+        # Without a limit, no report is read for it.
+        failed = bool(wanted) and any(
             each.hit(report.diagnosis) for report in reports for each in wanted if report.diagnosis
         )
         ordered = reports.ordered(_worst_first)
