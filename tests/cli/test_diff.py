@@ -9,9 +9,11 @@ from click.testing import CliRunner, Result
 import console_docs
 from netdissect.capture import PcapWriter, open_capture
 from netdissect.cli import cli
+from netdissect.model.compare import differences
 
-LOSSY = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
-CLEAN = console_docs.ROOT / "captures" / "riptide" / "udp_2.2.1_clean.pcap"
+CAPTURES = console_docs.ROOT / "captures"
+LOSSY = CAPTURES / "riptide" / "udp_2.2.1_lossy_clientleg.pcap"
+CLEAN = CAPTURES / "riptide" / "udp_2.2.1_clean.pcap"
 
 
 def run(*words: object, status: int) -> Result:
@@ -48,7 +50,7 @@ def test_a_capture_that_lost_a_datagram_differs_in_its_figures(tmp_path: Path) -
              "teeworlds/ddnet_loss_client_side.pcap"],
 )  # fmt: skip
 def test_the_same_an_hour_later_and_behind_other_frames_does_not_differ(name: str, tmp_path: Path) -> None:
-    source, later = console_docs.ROOT / "captures" / name, tmp_path / "later.pcap"
+    source, later = CAPTURES / name, tmp_path / "later.pcap"
     with open_capture(source) as reader:
         taken = list(reader)
     foreign = (0, taken[0][1], taken[0][2], b"", 60)
@@ -56,6 +58,31 @@ def test_the_same_an_hour_later_and_behind_other_frames_does_not_differ(name: st
         for _, time_ns, _, data, wire in [foreign, foreign, *taken]:
             writer.write(time_ns + 3600 * 10**9, data, wire)
     assert run(source, later, status=0).stdout == ""
+
+
+def test_rows_are_paired_by_what_they_are_and_shown_in_words() -> None:
+    pair = [CAPTURES / "netplay" / f"bin1_blackout_recovers__{side}_side.pcap" for side in ("client", "server")]
+    rows = [json.loads(line) for line in run(*pair, "--json", status=7).stdout.splitlines()]
+    changed = {row["field"]: (row.get("before"), row.get("after")) for row in rows}
+    # The relay's two connections: what one side resends is not resent by the other.
+    assert changed["spaces[tcp c2s].retransmissions"] == (5, 0)
+    assert changed["spaces[tcp s2c].retransmissions"] == (0, 4)
+    assert changed["diagnosis.lag.added.s2c.p50_ms"][0] is None
+    shown = run(*pair, status=7).stdout
+    assert "  diagnosis.lag.added.s2c.p50_ms  none → " in shown
+    assert "None" not in shown
+
+
+def test_rows_that_nothing_tells_apart_are_paired_in_order() -> None:
+    assert _paths([{"kind": "a", "n": 1}, {"kind": "a", "n": 2}], [{"kind": "a", "n": 1}, {"kind": "a", "n": 3}]) == ["[1].n"]
+    assert _paths([{"kind": "a"}, {"kind": "b", "n": 2}], [{"kind": "b", "n": 3}]) == ["[a]", "[b].n"]
+    assert _paths([{"n": 1}], [{"n": 2}]) == ["[0].n"]
+    assert _paths([1, 2], [1]) == ["[1]"]
+    assert _paths([{"kind": "a", "n": 1}, 5], [{"kind": "a", "n": 2}, 5]) == ["[0].n"]
+
+
+def _paths(before: object, after: object) -> list[str]:
+    return [change.path for change in differences(before, after)]
 
 
 def test_connections_are_paired_in_order_where_their_endpoints_differ() -> None:

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 MAX_DEPTH = 64
 """Nesting levels that are compared item by item; values below are compared as a whole."""
+_WHO = ("space", "kind", "code", "side", "direction")
+"""Names whose values, taken together, tell the rows of a list apart."""
 
 
 class _Absent:
@@ -24,7 +26,9 @@ class Changed(NamedTuple):
     """One place at which two values differ."""
 
     path: str
-    """Names separated by dots, list items with their index: `spaces[0].units`."""
+    """Names separated by dots. Rows of a list have what tells them apart in brackets, other list
+    items their index: `spaces[vital c2s].units`, `explain[0]`.
+    """
     before: Any
     """First value, or `ABSENT`."""
     after: Any
@@ -39,10 +43,12 @@ def differences(before: Any, after: Any, path: str = "", depth: int = 0) -> Iter
             left, right = before.get(name, ABSENT), after.get(name, ABSENT)
             yield from differences(left, right, place, depth + 1)
     elif depth < MAX_DEPTH and _is_list(before) and _is_list(after):
-        for index in range(max(len(before), len(after))):
-            left = before[index] if index < len(before) else ABSENT
-            right = after[index] if index < len(after) else ABSENT
-            yield from differences(left, right, f"{path}[{index}]", depth + 1)
+        rows, others = _named(before), _named(after)
+        if rows is None or others is None:
+            rows, others = dict(enumerate(before)), dict(enumerate(after))
+        for name in dict.fromkeys((*rows, *others)):
+            left, right = rows.get(name, ABSENT), others.get(name, ABSENT)
+            yield from differences(left, right, f"{path}[{name}]", depth + 1)
     # Identity first: NaN does not equal itself.
     elif before is not after and before != after:
         yield Changed(path, before, after)
@@ -50,3 +56,13 @@ def differences(before: Any, after: Any, path: str = "", depth: int = 0) -> Iter
 
 def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray))
+
+
+def _named(rows: Sequence[Any]) -> dict[int | str, Any] | None:
+    """Return {what tells it apart: row}; None if nothing tells these rows apart."""
+    named: dict[int | str, Any] = {
+        " ".join(str(row[key]) for key in _WHO if key in row): row
+        for row in rows
+        if isinstance(row, Mapping)
+    }
+    return named if len(named) == len(rows) and "" not in named else None

@@ -17,6 +17,8 @@ from netdissect.render.units import Clock, duration, octets
 
 _SETTING_COLUMNS = 40
 """Maximum width of a setting for its remark to be aligned with the others."""
+_WORDS = {None: "none", True: "yes", False: "no"}
+"""Value without digits or text of its own -> how it is shown."""
 
 
 def show_protocols(screen: Screen, infos: Sequence[ProtocolInfo], *, types: bool) -> None:
@@ -192,6 +194,8 @@ def _value(value: Any) -> str:
         return "absent"
     if isinstance(value, Mapping):
         return "present"
+    if value is None or isinstance(value, bool):
+        return _WORDS[value]
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
