@@ -162,11 +162,12 @@ def load_schema(
             except ValueError as fault:
                 place = "" if isinstance(fault, SchemaError) else f"{path}: "
                 raise SchemaError(f"{place}{fault}") from None
+    toml = str(path).endswith(".toml")
     try:
-        toml = str(path).endswith(".toml")
         data = parse_toml(text) if toml else json.loads(text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as fault:
-        raise SchemaError(f"{path}: {reason(fault)}") from None
+        kind = "TOML" if toml else "JSON"
+        raise SchemaError(f"{path}: no schema in {kind}: {reason(fault)}") from None
     return parse_schema(data, origin=str(path))
 
 
