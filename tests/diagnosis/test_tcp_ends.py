@@ -231,6 +231,20 @@ def test_a_kernel_that_does_not_acknowledge_the_end_is_silent(tmp_path: Path) ->
     assert "FIN; nothing came from the server for 5.2 s" in found.verdict
 
 
+@pytest.mark.parametrize("end", [FIN | ACK, ACK], ids=["an end", "data"])
+def test_what_passes_an_end_on_its_way_does_not_answer_it(end: int, tmp_path: Path) -> None:
+    """Neither side hears of the other: each sends on, and acknowledges nothing."""
+    talk = Talk().open()
+    talk.send(0, 2500, FIN | ACK)
+    talk.send(1, 2515, end, LINE)
+    for ms in (2700, 3100, 3900, 5500):
+        talk.send(0, ms, FIN | ACK, back=1)
+        talk.send(1, ms + 15, end, LINE, back=len(LINE) + (end & FIN))
+    found = talk.report(tmp_path).diagnosis
+    assert (found.cause.what, found.cause.direction) == ("one-way", 0)
+    assert "nothing that the client sent was answered for 3.0 s" in found.verdict
+
+
 def test_an_end_that_is_acknowledged_at_last_asks_nothing_more(tmp_path: Path) -> None:
     """Three FINs of four were lost, or their acknowledgements."""
     talk = Talk().open()

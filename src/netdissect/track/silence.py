@@ -157,7 +157,9 @@ class SilenceDetector:
         for side in (0, 1):
             if not self._only_asked_to_begin(1 - side):
                 # The peer must have been heard: later, nobody could answer.
-                self.check_one_way(side, min(over_ns, self.last(1 - side)[0]), None)
+                last_ns = self.last(1 - side)[0]
+                until_ns = last_ns if self._ends_unheard(side) else min(over_ns, last_ns)
+                self.check_one_way(side, until_ns, None)
         return silent[0], silent[1]
 
     def _stays(self, span: QuietSpan) -> bool:
@@ -386,7 +388,7 @@ class SilenceDetector:
         return ("asked", count) if waited_ns > patient_ns else None
 
     def _ends_unheard(self, side: int) -> bool:
-        """Return whether a side has closed its stream, and nothing of its peer came since."""
+        """Return whether a side has closed its stream, and its peer has not acknowledged that."""
         stream = self.stream
         return stream is not None and stream.fins[side] and bool(stream.questions.times[side])
 

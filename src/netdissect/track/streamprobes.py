@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from netdissect.model.native import ABSENT
-from netdissect.model.packets import FIN, RST, SYN
+from netdissect.model.packets import ACK, FIN, HALF_SEQ_SPAN, RST, SEQ_SPAN, SYN
 from netdissect.model.segments import TcpSegment
 from netdissect.track.tcp import StreamHalf
 from netdissect.track.vantage import Evidence
@@ -20,18 +20,21 @@ _SPECIAL: Final = FIN | SYN | RST
 
 
 class KernelQuestions:
-    """The keep-alives and FINs of both sides since anything else of their peer came.
+    """The keep-alives of both sides since anything else of their peer came, and the FINs that it
+    did not acknowledge.
 
     A keep-alive begins before the next byte, although all bytes before that are acknowledged. The
     kernel of the peer answers it and a FIN at once, and a keep-alive with no RST if it knows the
     connection. *Source:* RFC 9293, sections 3.6 and 3.8.4.
     """
 
-    __slots__ = ("times",)
+    __slots__ = ("_fins", "times")
 
     def __init__(self) -> None:
         self.times: list[list[int]] = [[], []]
         """Side -> when it sent them, in ns."""
+        self._fins: list[tuple[int, int] | None] = [None, None]
+        """Side -> (when it sent the first FIN that has no answer, sequence number after it)."""
 
     def take(self, side: int, half: StreamHalf, segment: TcpSegment, time_ns: int) -> None:
         """Process a segment of a side before `half`, what this side sent, takes it."""
@@ -42,8 +45,22 @@ class KernelQuestions:
             if len(sent) == MAX_PROBES:
                 del sent[0]
             sent.append(time_ns)
+        if segment.flags & FIN and self._fins[side] is None:
+            self._fins[side] = (time_ns, segment.seq + segment.payload_length + 1)
         if self.times[1 - side] and not (keeps_alive or segment.flags & RST):
-            self.times[1 - side] = []
+            self._answer(1 - side, segment)
+
+    def _answer(self, side: int, segment: TcpSegment) -> None:
+        """Process a segment that answers what a side asked, but for FINs that were still on their
+        way.
+        """
+        fin = self._fins[side]
+        if fin is None:
+            self.times[side] = []
+        elif segment.flags & ACK and (segment.ack - fin[1]) % SEQ_SPAN < HALF_SEQ_SPAN:
+            self.times[side], self._fins[side] = [], None
+        else:
+            self.times[side] = [time_ns for time_ns in self.times[side] if time_ns >= fin[0]]
 
 
 def answered_syn(syns: list[tuple[int, int | None]], segment: TcpSegment) -> int:
