@@ -200,6 +200,22 @@ Gone = list[int] | range
                 [13, 63, 88, 91, 93, 159, 165, 170, 176, 200, 234, 243, 253],
             ),
         ),
+        # The times from datagrams that were lost to the arrivals of others are alike: they do not
+        # prove each other.
+        (
+            "riptide/udp_2.0.0_burst_gap_{}leg",
+            ([*range(76, 110), *range(284, 321), *range(353, 365), *range(445, 473)], []),
+        ),
+        # None that was sent once is missing, which does not prove that none is.
+        (
+            "riptide/udp_2.2.1_burst_gap_{}leg",
+            (
+                [8, 109, 136, 141, 187, 203, 216, 221, 234, 282, 289, 333, 339, 342, 382, 394],
+                [8, 12, 28, 46, 76, 103, 107, 121, 135, 160, 167, 174, 176, 188, 193, 205],
+            ),
+        ),
+        # A lag as long as the time between two that were sent is that of one that is missing.
+        ("eoudp/rfc02_timeout_{}", ([], [*range(182, 191), *range(311, 330)])),
         # Bytes of segments that were lost, sent again as one.
         ("netplay/bin1_blackout_recovers__{}_side", ([255], [])),
         # Sent before one capture began, and arrived after the other had begun.
@@ -225,3 +241,14 @@ def test_a_port_that_changes_soon_after_a_client_came_back(tmp_path: Path, since
     moved = rewritten(pair[1], tmp_path / "b.pcap", with_port(port, 61111, since=since))
     frames = [[*range(1, len(records(path)) + 1)] for path in pair]
     assert wrong(pair, [str(pair[0]), moved], frames) == []
+
+
+def test_an_answer_may_be_to_what_was_sent_to_another_port(tmp_path: Path) -> None:
+    """The first copy arrived, and was sent before the port changed; the second was lost."""
+    pair = pair_of("riptide/udp_2.2.1_poorconnection_loss_{}leg")
+    port = int.from_bytes(records(pair[1])[0][1][34:36], "big")
+    moved = rewritten(pair[1], tmp_path / "b.pcap", with_port(port, 61111, since=19))
+    frames = [[*range(1, len(records(path)) + 1)] for path in pair]
+    frames[0] = [frame for frame in frames[0] if frame % 20]
+    paths = [kept(pair, 0, frames[0], tmp_path / "a.pcap"), moved]
+    assert wrong(pair, paths, frames) == []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 from typing import Final
 
@@ -25,7 +27,7 @@ from netdissect.join.pairing import (
     pair,
     pair_streams,
 )
-from netdissect.join.sample import Sample, take_sample
+from netdissect.join.sample import MAX_OCCURRENCES, Sample, Sampled, take_sample
 from netdissect.join.streams import MAX_APART_NS, Streams, stream_anchors, stream_pairs
 from netdissect.join.table import FateTable
 from netdissect.join.tokens import NO_LIMIT, Tokens
@@ -35,8 +37,15 @@ _MIN_UNIQUE: Final = 10
 """If at least one datagram in ten is unique, only the unique ones are counted."""
 _ASSUMED: Final = 20, 100
 """Before anything is known, one datagram in 20 is lost, and one in 100 copied."""
-_ASSUMED_UNSEEN: Final = 0.005, 10
-"""Before anything is known, a capture misses one datagram in 2000."""
+_ASSUMED_UNSEEN: Final = 0.008
+"""Before anything is known, a capture misses this many of ten datagrams, ..."""
+_SUSPECTED_UNSEEN: Final = 0.02
+"""... or this many if either of the two demonstrably misses some."""
+_ASSUMED_SEEN: Final = 10
+_FEW_UNSEEN: Final = 0.5
+"""Where none seems lost, this many may be."""
+_FEW_LAGS: Final = 20
+"""Lags of which one may be none."""
 _MAX_VAGUE_NS: Final = 5_000_000
 """Clocks that are known less well than this do not order datagrams any better, ns."""
 
@@ -170,53 +179,71 @@ def _resolution(samples: tuple[Sample, Sample]) -> int:
 
 def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> tuple[Priors, float]:
     """Return what the samples show of one direction, and the share of it that did not arrive."""
-    sender = 0 if toward > 0 else 1
+    sender, *flows = _flows(samples, pairing, toward)
     sending, receiving = samples[sender], samples[1 - sender]
-    flows = [
-        {flow for flow, (_, way) in pairing.places(samples[each], each).items() if way == toward}
-        for each in (sender, 1 - sender)
-    ]
     delays = [toward * delay_of(a, pairing.clock) for a in pairing.anchors if a.toward == toward]
     lags: list[int] = []
-    sent = lost = copied = 0
-    counts = {
-        token: int(one.count)
-        for token, one in sending.tokens.items()
-        if one.occurrences[0][2] in flows[0]
+    sent = lost = once = lost_once = copied = 0
+    own = {
+        token: one for token, one in sending.tokens.items() if one.occurrences[0][2] in flows[0]
     }
+    counts = {token: int(one.count) for token, one in own.items()}
     unique = sum(count == 1 for count in counts.values())
     # Where everything is sent twice, a datagram that a capture holds once is mostly one whose pair
     # the capture missed.
     most = 1 if unique * _MIN_UNIQUE >= sum(counts.values()) else 2
     for token, count in counts.items():
-        if count > most:
+        if count > MAX_OCCURRENCES:
             continue
-        sent += count
         received = receiving.tokens.get(token)
         occurrences = [] if received is None else received.occurrences
         arrivals = [each for each in occurrences if each[2] in flows[1]]
-        lost += max(0, count - len(arrivals))
-        # Count datagrams, not copies: a routing loop makes more copies than datagrams were sent.
-        copied += len(arrivals) > count
-        # Where everything is sent twice, the second arrival is no copy by the network.
-        if most == 1 and len(arrivals) > 1:
-            lags.append(arrivals[1][1] - arrivals[0][1])
-    missed, seen = _unseen(samples, pairing, sender, flows)
+        gone = max(0, count - len(arrivals))
+        sent += count
+        lost += gone
+        if count <= most:
+            once += count
+            lost_once += gone
+            # Count datagrams, not copies: a routing loop makes more of these.
+            copied += len(arrivals) > count
+            # Where everything is sent twice, the second arrival is no copy by the network.
+            if most == 1 and len(arrivals) > 1:
+                lags.append(arrivals[1][1] - arrivals[0][1])
+    missed, seen = _unseen(samples, pairing, toward)
+    suspected = missed or _unseen(samples, pairing, -toward)[0]
+    assumed = _SUSPECTED_UNSEEN if suspected else _ASSUMED_UNSEEN
+    unseen = (missed + assumed) / (missed + seen + _ASSUMED_SEEN)
     repeated = sum(count for count in counts.values() if count > 1)
     slack = SAME_PLACE_NS if pairing.same_place else _resolution(samples)
     # The network may hold a datagram back after copying it: then its copy comes first.
     held_ns = max(delays, default=0) - min(delays, default=0)
     priors = Priors(
         delays=Delays(delays, MAX_DELAY_NS),
-        lags=Delays(lags, MAX_DELAY_NS, max(held_ns, 1)),
+        lags=Delays(_sure_lags(lags, own.values(), unseen), MAX_DELAY_NS, max(held_ns, 1)),
         # No share may be 0 or 1, which would rule something out, and few datagrams prove little.
-        lost=(lost + 1) / (sent + _ASSUMED[0]),
-        copied=(copied + 1) / (sent + _ASSUMED[1]),
-        unseen=_missing(missed, missed + seen),
+        lost=(lost_once + 1) / (once + _ASSUMED[0]),
+        lost_of_all=(lost + 1) / (sent + _ASSUMED[0]),
+        copied=(copied + 1) / (once + _ASSUMED[1]),
+        unseen=unseen,
         repeated=(repeated + 1) / (sum(counts.values()) + 10),
         slack_ns=max(slack, MAX_SLACK_NS, _vagueness(pairing.clock.pieces, Delays(delays, 1))),
     )
-    return priors, _missing(lost, sent)
+    return priors, (lost + _FEW_UNSEEN) / (sent + _FEW_UNSEEN)
+
+
+def _sure_lags(lags: list[int], sent: Iterable[Sampled], unseen: float) -> list[int]:
+    """Return the lags that are those of copies: if the capture may have missed as many datagrams as
+    make one in `_FEW_LAGS` of them, those that are shorter than the times between equal datagrams
+    that were sent usually are.
+    """
+    gaps = sorted([
+        later - earlier
+        for one in sent
+        for (_, earlier, _), (_, later, _) in pairwise(one.occurrences)
+    ])
+    if unseen * len(gaps) * _FEW_LAGS < len(lags) or not gaps:
+        return lags
+    return [lag for lag in lags if lag < gaps[len(gaps) // 10]]
 
 
 def _vagueness(pieces: tuple[ClockPiece, ...], delays: Delays) -> int:
@@ -232,17 +259,27 @@ def _vagueness(pieces: tuple[ClockPiece, ...], delays: Delays) -> int:
     return min(_MAX_VAGUE_NS, int(max(vague)))
 
 
-def _missing(missed: int, expected: int) -> float:
-    """Return the share of datagrams that a capture misses; few that it holds prove little."""
-    return (missed + _ASSUMED_UNSEEN[0]) / (expected + _ASSUMED_UNSEEN[1])
+def _flows(
+    samples: tuple[Sample, Sample], pairing: Pairing, toward: int
+) -> tuple[int, set[int], set[int]]:
+    """Return which capture is next to the sender of a direction, and the numbers of its flows there
+    and next to the receiver.
+    """
+    sender = 0 if toward > 0 else 1
+    ours, theirs = (
+        {flow for flow, (_, way) in pairing.places(samples[each], each).items() if way == toward}
+        for each in (sender, 1 - sender)
+    )
+    return sender, ours, theirs
 
 
 def _unseen(
-    samples: tuple[Sample, Sample], pairing: Pairing, sender: int, flows: list[set[int]]
+    samples: tuple[Sample, Sample], pairing: Pairing, toward: int
 ) -> tuple[int, int]:
     """Return how many payloads of the receiver's sample the sender's capture does not hold, though
-    it ran, and how many it does.
+    it ran, and how many it holds once: of several, it would hold another.
     """
+    sender, _, flows = _flows(samples, pairing, toward)
     sending, receiving = samples[sender], samples[1 - sender]
     start, end = sending.span(pairing.clock, sender)
     # What arrives sooner may have been sent before the sender's capture began.
@@ -250,9 +287,10 @@ def _unseen(
     missed = seen = 0
     for token, one in receiving.tokens.items():
         frame, time_ns, flow = one.occurrences[0]
-        if flow in flows[1] and start <= pairing.clock.common(1 - sender, frame, time_ns) <= end:
-            if token in sending.tokens:
-                seen += 1
-            else:
+        if flow in flows and start <= pairing.clock.common(1 - sender, frame, time_ns) <= end:
+            known = sending.tokens.get(token)
+            if known is None:
                 missed += 1
+            elif known.count == 1:
+                seen += 1
     return missed, seen

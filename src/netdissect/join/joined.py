@@ -192,18 +192,38 @@ class Joined(Closing):
             early_ns = self._matched.samples[capture].span(self.clock, capture)[0]
             if any(each.next_frame(0, bit_of(Fate.OUTSIDE)) for each in self.tables):
                 early_ns += MAX_DELAY_NS
+            continued_ns = self._continued(capture)
             frame = table.next_frame(0, bit_of(LOST))
             while frame:
                 flags = flags_of(table.word(frame))
                 if same_place or flags & ANSWERED:
                     table.set_fate(frame, int(Fate.UNSEEN))
-                    if not same_place and not (sure and table.common_ns(frame) >= early_ns):
+                    since_ns = max(early_ns, continued_ns.get(table.row(frame)[2], 0))
+                    if not same_place and not (sure and table.common_ns(frame) >= since_ns):
                         table.add_flags(frame, AMBIGUOUS)
                 elif misses and flags & RESENT:
                     table.add_flags(frame, AMBIGUOUS)  # perhaps only its answer was lost
                 elif misses:
                     table.set_fate(frame, int(Fate.DOUBTFUL))
                 frame = table.next_frame(frame, bit_of(LOST))
+
+    def _continued(self, capture: int) -> dict[int, int]:
+        """Return lane -> common time before which what it carries may have been sent in another one
+        of its direction, for those that began later than that: a translator may have given a flow
+        another port.
+        """
+        flows = self._matched.samples[capture].flows
+        begun: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+        for number, lane in enumerate(self.lanes):
+            flow = flows.get(lane.flow)
+            if lane.capture == capture and flow is not None:
+                first_ns = self.clock.common(capture, flow.first_frame, flow.first_ns)
+                begun[lane.group, lane.toward].append((first_ns, number))
+        return {
+            number: first_ns + MAX_DELAY_NS
+            for each in begun.values()
+            for first_ns, number in sorted(each)[1:]
+        }
 
     def _make_report(self, limits: dict[str, int]) -> JoinReport:
         matched = self._matched

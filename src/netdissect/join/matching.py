@@ -27,7 +27,7 @@ from netdissect.join.table import (
     LOST,
     FateTable,
 )
-from netdissect.join.weigh import Priors, is_one, weigh
+from netdissect.join.weigh import Priors, is_one, sure_delays, weigh
 from netdissect.model.native import ABSENT, mypyc_attr
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ class Way:
 
     __slots__ = (
         "arrivals", "blind", "end_ns", "is_vague", "longest_ns", "ordinary_ns", "priors",
-        "sendings", "slack_ns", "start_ns",
+        "sendings", "slack_ns", "start_ns", "sure",
     )  # fmt: skip
 
     def __init__(
@@ -183,7 +183,9 @@ class Way:
         """What arrives before or after may have been sent while that was not captured."""
         self.blind = replace(priors, unseen=1.0)
         """What is known of that time."""
-        self.ordinary_ns: tuple[i64, i64] = priors.delays.quantile(0.1), priors.delays.quantile(0.9)
+        self.sure = sure_delays(priors)
+        """The delays that prove others."""
+        self.ordinary_ns: tuple[i64, i64] = self.sure.quantile(0.1), self.sure.quantile(0.9)
         """Delays between these leave no doubt."""
 
 
@@ -393,7 +395,7 @@ class Matcher:
         ended = arrived.common_ns > way.end_ns
         if ended or not least <= delay_ns <= most:
             is_blind = ended or arrived.common_ns < way.start_ns
-            if not is_one(delay_ns, way.blind if is_blind else way.priors):
+            if not is_one(delay_ns, way.blind if is_blind else way.priors, way.sure):
                 return False
         self._sent(channel, sent, arrived.frame, flags=0)
         self._arrived(channel, arrived, sent.frame, ARRIVED, flags=0)

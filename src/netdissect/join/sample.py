@@ -74,6 +74,7 @@ class Flow:
     packets: int = 0
     """Packets that have a token."""
     first_ns: int = 0
+    first_frame: int = 0
     prefix: bytearray = field(default_factory=bytearray)
     """First bytes of a TCP stream."""
     marks: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -290,7 +291,7 @@ class _Sampler(PacketSink):
         if handler is not None:
             handler.take(frame, time_ns, payload)
             return
-        flow = self._new_flow((False, key), time_ns)
+        flow = self._new_flow((False, key), frame, time_ns)
         if flow is not None:
             self.take(flow, frame, time_ns, payload)
 
@@ -307,7 +308,7 @@ class _Sampler(PacketSink):
         flow_id = (kind in _TCP_KINDS, key)
         flow = self._sample.flows.get(flow_id)
         if flow is None:
-            flow = self._new_flow(flow_id, time_ns)
+            flow = self._new_flow(flow_id, frame, time_ns)
             if flow is None:
                 return
         if segment is not None and segment.stream:
@@ -348,13 +349,15 @@ class _Sampler(PacketSink):
         if len(sample.tokens) > MAX_SAMPLED or sample.selected > MAX_SELECTED:
             sample.halve()
 
-    def _new_flow(self, flow_id: FlowId, time_ns: int) -> Flow | None:
+    def _new_flow(self, flow_id: FlowId, frame: int, time_ns: int) -> Flow | None:
         sample = self._sample
         if len(sample.flows) >= MAX_FLOWS:
             sample.flows_dropped += 1
             return None
         is_tcp, key = flow_id
-        flow = sample.flows[flow_id] = Flow(len(sample.flows), key, is_tcp, first_ns=time_ns)
+        flow = sample.flows[flow_id] = Flow(
+            len(sample.flows), key, is_tcp, first_ns=time_ns, first_frame=frame
+        )
         if not is_tcp:
             self._udp.put(key, _UdpFlow(self, flow))
         return flow

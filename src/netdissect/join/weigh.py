@@ -44,6 +44,8 @@ _LEAST_JITTER_NS: Final = 10_000
 """Delays may be shorter by this much than any of a sample."""
 _MIN_WIDTH_NS: Final = 100_000.0
 """Delays that differ by less than this are not told apart."""
+_ROUNDS: Final = 16
+"""How often sure delays may make others sure."""
 _PLACE_BITS: Final = 8
 _PLACE: Final = 1 << _PLACE_BITS
 """An extension is an assignment times this, plus a datagram."""
@@ -73,6 +75,7 @@ class Delays:
         width = max(_MIN_WIDTH_NS, spread * (size or 1) ** -0.2)
         self._width: i64 = int(width)
         self.usual_ns: i64 = max(usual_ns, 1)
+        self.longest_ns: i64 = longest_ns
         total = size + 2.0  # the known ones and two never observed
         self._near: float = _NEAR_SHARE / (total * max(usual_ns, 1))
         self._far: float = (1 - _NEAR_SHARE) / (total * longest_ns)
@@ -85,6 +88,10 @@ class Delays:
             least = self.known[0]
             self._soonest_ns = least - max(self.known[size // 10] - least, _LEAST_JITTER_NS)
         self._each: float = size / total / (2 * width * size) if size else 0.0
+
+    def part(self, known: Sequence[int]) -> Delays:
+        """Return the density that a part of the known delays shows."""
+        return Delays(known, int(self.longest_ns), int(self.usual_ns))
 
     def density(self, delay_ns: i64) -> float:
         """Return the probability density of a delay, per ns, by those of other datagrams."""
@@ -138,7 +145,7 @@ class Priors:
     lags: Delays
     """Times from the first arrival of a datagram to that of its copy."""
     lost: float
-    """Share of the datagrams that are lost."""
+    """Share of the datagrams that are lost, of those whose payload was sent once."""
     copied: float
     """Share of the datagrams that the network copies."""
     unseen: float
@@ -147,6 +154,10 @@ class Priors:
     """Share of the datagrams whose payload is sent more than once."""
     slack_ns: int
     """A datagram may seem to arrive this long before it was sent."""
+    lost_of_all: float = 0.0
+    """Share of all datagrams that are lost: what was sent once is mostly what arrived, as the rest
+    is sent again.
+    """
 
 
 class Matching:
@@ -285,14 +296,39 @@ def weigh(sent: Sequence[int], arrived: Sequence[int], priors: Priors) -> Matchi
     return found
 
 
-def is_one(delay_ns: i64, priors: Priors) -> bool:
+def sure_delays(priors: Priors) -> Delays:
+    """Return the known delays that are those of one datagram, as those show that are surely so: the
+    middle half, and whatever they make sure in turn.
+
+    Where a capture misses datagrams, some of the known delays are the times from a datagram that
+    was lost to the arrival of another. These resemble each other, as programs send again after like
+    times, and would prove each other.
+    """
+    known = priors.delays.known
+    found = priors.delays.part(known[len(known) // 4 : len(known) * 3 // 4 + 1])
+    for _ in range(_ROUNDS):
+        more = [delay for delay in known if is_one(delay, priors, found)]
+        if len(more) <= len(found.known):
+            break
+        found = priors.delays.part(more)
+    return found
+
+
+def is_one(delay_ns: i64, priors: Priors, sure: Delays) -> bool:
     """Return whether a datagram and the only arrival of its payload, so long after it, are one: not
     a datagram that was lost and another of which only the arrival was captured.
+
+    Args:
+        delay_ns: the time between them.
+        priors: what is known of the direction.
+        sure: its delays, as `sure_delays` returns them.
+
     """
     if delay_ns < -priors.slack_ns:
         return False
-    two: float = priors.lost * _unsent(1, delay_ns, priors)
-    one: float = (1 - priors.lost) * (1 - priors.copied) * priors.delays.density(delay_ns)
+    lost: float = max(priors.lost, priors.lost_of_all)
+    two: float = lost * _unsent(1, delay_ns, priors)
+    one: float = (1 - lost) * (1 - priors.copied) * sure.density(delay_ns)
     return two < (_UNLIKELY if priors.unseen < 1 else RULED_OUT) * one
 
 
