@@ -221,6 +221,25 @@ def test_diagnose_of_two_captures_says_whose_silence_it_was() -> None:
     assert "The network lost 9.3% of what the client sent" in lossy
 
 
+@pytest.mark.parametrize(
+    "name", ["knet/tcp_rst.{}.pcap", "netplay/bin1_coalesced__{}_leg.pcap"]
+)
+def test_a_stream_that_a_proxy_passes_on_is_shown_as_one_capture_has_it(name: str) -> None:
+    """It was "no connection of a known protocol", although both captures hold one."""
+    pair = [str(CAPTURES / name.format(side)) for side in SIDES]
+    (alone,), (both,) = objects("diagnose", pair[0]), objects("diagnose", *pair)
+    assert {key: both[key] for key in ("verdict", "cause", "loss")} == {
+        key: alone[key] for key in ("verdict", "cause", "loss")
+    }
+    for view in ("diagnose", "timeline"):
+        assert both["client"] in run(view, *pair, "--width", "120").stdout
+    # Segments are the proxy's own on either side: they have no fates.
+    for view in ("ladder", "stats"):
+        result = run(view, *pair)
+        assert result.exit_code == 2
+        assert "whose segments cannot be compared" in result.stderr
+
+
 def test_stats_of_two_captures_count_what_was_lost() -> None:
     rows = objects("stats", CLIENT, SERVER, "--interval", "3s")
     with join(CLIENT, SERVER) as found:

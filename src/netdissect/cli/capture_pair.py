@@ -134,8 +134,20 @@ class CapturePair(Closing):
                     yield item
 
     def flights(self, connection: int | None) -> Iterator[Flight]:
-        """Yield the datagrams of a connection (None = all), each with its fate on the way."""
+        """Yield the datagrams of a connection (None = all), each with its fate on the way.
+
+        Raises:
+            UsageError: they cannot be compared, because a proxy is between the captures.
+
+        """
         self.check(connection)
+        observed = self.observed
+        asked = set(observed.numbers()) if connection is None else {connection}
+        if asked and not asked & observed.compared:
+            raise UsageError(
+                f"the captures hold one stream of connection {min(asked)} in two TCP connections,"
+                " whose segments cannot be compared: use one capture, or `join`"
+            )
         first, other = self._open(connection)
         with first, other:
             for flight in self.observed.flights((first.records(), other.records())):

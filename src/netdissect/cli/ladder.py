@@ -129,7 +129,8 @@ def _flown(session: Session, second: str, request: Request, screen: Screen) -> _
         numbers = both.observed.numbers()
         if not numbers and request.connection is None:
             return None
-        number = request.connection or min(both.part.connections, default=numbers[0])
+        usual = min(both.observed.compared, default=numbers[0])
+        number = request.connection or min(both.part.connections, default=usual)
         first_ns = both.first_ns or 0
         flights = both.flights(number)
         wanted = islice(flights, request.limit)

@@ -42,6 +42,8 @@ class Observed:
         """Per capture: connection -> its number in the first capture."""
         self._senders: dict[tuple[int, int], int] = {}
         """(connection of the first capture, direction) -> capture next to the sender."""
+        self.compared: set[int] = set()
+        """Connections of the first capture whose datagrams are compared: not those of a proxy."""
         for conversation in joined.report.conversations:
             ours, theirs = conversation.connections
             if not ours or conversation.client is None:
@@ -52,8 +54,13 @@ class Observed:
                 self._numbers[1][number] = ours[min(index, len(ours) - 1)]
             for number in ours:
                 self._numbers[0][number] = number
-                for direction, way in enumerate(conversation.ways):
-                    self._senders[number, direction] = way.sender
+                if conversation.ways:
+                    self.compared.add(number)
+                for direction in (0, 1):
+                    # The segments of a proxied stream are not compared: the first capture's are
+                    # shown as it alone has them.
+                    ways = conversation.ways
+                    self._senders[number, direction] = ways[direction].sender if ways else 0
 
     def numbers(self) -> list[int]:
         """Return the connections of the first capture that have a partner in the second."""
