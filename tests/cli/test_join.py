@@ -41,6 +41,13 @@ def test_join_prints_loss_delay_and_the_bound_of_the_clock() -> None:
     assert "retransmissions: " in text
 
 
+def test_join_tells_duplicated_datagrams_from_the_units_in_them() -> None:
+    pair = [str(CAPTURES / "teeworlds" / f"tw07_loss_{side}_side.pcap") for side in SIDES]
+    text = " ".join(run("join", *pair).stdout.split())
+    assert "5 duplicated by the network, 5 out of order" in text
+    assert "2 spurious; 21 units came again in the network's duplicates" in text
+
+
 def test_join_counts_the_part_that_is_asked_for(tmp_path: Path) -> None:
     part = objects("join", CLIENT, SERVER, "--datagrams", "--connection", "1", "--to", "3s")
     (one,) = (item for item in part if item["kind"] == "conversation")

@@ -14,7 +14,15 @@ from netdissect.model.joined import (
 )
 from netdissect.render.console import Screen
 from netdissect.render.safe import safe
-from netdissect.render.units import arrow_of, direction_style, duration, octets, percent, rtt_range
+from netdissect.render.units import (
+    arrow_of,
+    counted,
+    direction_style,
+    duration,
+    octets,
+    percent,
+    rtt_range,
+)
 
 _SHOWN_BURSTS = 3
 _HANG, _DEEP = 3, 7
@@ -194,7 +202,7 @@ def _resends(resends: ResendReport) -> str:
     if resends.unknown:
         told += f", {resends.unknown} unknown"
     if resends.copied:
-        told += f"; {resends.copied} duplicates made by the network"
+        told += f"; {counted(resends.copied, 'unit')} came again in the network's duplicates"
     return told
 
 
