@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -647,6 +647,15 @@ def test_follow_shows_every_reliable_unit_once_in_order() -> None:
     report = objects("connections", LOSSY)[0]
     reliable = [space for space in report["spaces"] if space["space"] == "reliable"]
     assert len(rows) == sum(space["units"] for space in reliable)
+
+
+def test_follow_shows_the_bytes_of_a_reassembled_message() -> None:
+    fragments = str(ROOT / "captures" / "knet" / "udp_fragments_clean.pcap")
+    lines = invoke("follow", fragments, "1", "--as", "hex", "--width", "100").stdout.splitlines()
+    start = lines.index("reassembled, 1,369 bytes") + 1
+    rows = list(takewhile(lambda line: line[0] != " ", lines[start:]))
+    whole = objects("follow", fragments, "1")[5]["fields"]["reassembled"]["payload"]
+    assert "".join(row[6:53].replace(" ", "") for row in rows) == whole
 
 
 def test_follow_shows_every_message_whole_however_narrow_the_screen() -> None:

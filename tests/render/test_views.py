@@ -112,7 +112,9 @@ def view_follow(screen: Screen, evil: str) -> None:
     record = hostile_record(evil)
     record.messages[0].fields = {"text": evil, "octets": evil[:20].encode("utf-8", "surrogatepass")}
     for form in ("line", "hex", "tree"):
-        FollowView(screen, clock(), form).show(record, record.messages[0])
+        for whole in (1, {}, {"payload": evil}, {"payload": b"\x1b[2J"}):
+            record.messages[0].fields["reassembled"] = whole
+            FollowView(screen, clock(), form).show(record, record.messages[0])
 
 
 def view_differences(screen: Screen, evil: str) -> None:

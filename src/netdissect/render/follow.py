@@ -6,7 +6,7 @@ from netdissect.model.records import DatagramRecord, MessageRecord
 from netdissect.render.console import Screen
 from netdissect.render.hexdump import hex_rows
 from netdissect.render.tree import value_text
-from netdissect.render.units import Clock, arrow_of, direction_style
+from netdissect.render.units import Clock, arrow_of, counted, direction_style
 
 _HANG = 15
 """Indentation of the further rows of a message, which is shown whole: it is what users look for."""
@@ -38,6 +38,11 @@ class FollowView:
             data = tree.buffers[item.buffer].data if tree else record.payload
             octets = data[item.offset : item.offset + item.length]
             self.screen.lines(hex_rows(octets, width=self.screen.width))
+            whole = item.fields.get("reassembled")
+            payload = whole.get("payload") if isinstance(whole, dict) else None
+            if isinstance(payload, bytes):  # What the application gets, of all its fragments.
+                self.screen.line((f"reassembled, {counted(len(payload), 'byte')}", "name"))
+                self.screen.lines(hex_rows(payload, width=self.screen.width))
         elif self.form == "tree":
             for name, value in item.fields.items():
                 self.screen.line((f"{'':>13}{name}", "name"), (f" = {value_text(value)}", ""))
