@@ -731,9 +731,11 @@ def test_a_survey_waits_for_no_pipe(tmp_path: Path) -> None:
 
 
 def test_a_number_of_many_digits_in_a_file(tmp_path: Path) -> None:
-    for name, text in (("x.toml", f"n = {MANY}"), ("x.json", f'{{"n": {MANY}}}')):
+    for kind, text in (("TOML", f"n = {MANY}"), ("JSON", f'{{"n": {MANY}}}')):
+        name = f"x.{kind.lower()}"
         (tmp_path / name).write_text(text)
-        check(["read", LOSSY, "--schema", name], 2, f"{name}: a number has too many digits")
+        said = f"{name}: no schema in {kind}: a number has too many digits"
+        check(["read", LOSSY, "--schema", name], 2, said)
     (tmp_path / "netdissect.toml").write_text(f"n = {MANY}")
     check(["read", LOSSY], 2, "netdissect.toml: a number has too many digits")
 
