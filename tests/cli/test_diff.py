@@ -77,6 +77,7 @@ def test_rows_that_nothing_tells_apart_are_paired_in_order() -> None:
     assert _paths([{"kind": "a", "n": 1}, {"kind": "a", "n": 2}], [{"kind": "a", "n": 1}, {"kind": "a", "n": 3}]) == ["[1].n"]
     assert _paths([{"kind": "a"}, {"kind": "b", "n": 2}], [{"kind": "b", "n": 3}]) == ["[a]", "[b].n"]
     assert _paths([{"n": 1}], [{"n": 2}]) == ["[0].n"]
+    assert _paths([{"kind": 1, "n": 1}], [{"kind": 1, "n": 2}]) == ["[0].n"]
     assert _paths([1, 2], [1]) == ["[1]"]
     assert _paths([{"kind": "a", "n": 1}, 5], [{"kind": "a", "n": 2}, 5]) == ["[0].n"]
 

@@ -150,6 +150,6 @@ class CapturePair(Closing):
             )
         first, other = self._open(connection)
         with first, other:
-            for flight in self.observed.flights((first.records(), other.records())):
+            for flight in observed.flights((first.records(), other.records())):
                 if self._wanted(connection, flight.record.connection or 0, flight.moment_ns):
                     yield flight

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -42,7 +42,7 @@ _ASSUMED_UNSEEN: Final = 0.008
 _SUSPECTED_UNSEEN: Final = 0.02
 """... or this many if either of the two demonstrably misses some."""
 _ASSUMED_SEEN: Final = 10
-_FEW_UNSEEN: Final = 0.5
+_FEW_LOST: Final = 0.5
 """Where none seems lost, this many may be."""
 _FEW_LAGS: Final = 20
 """Lags of which one may be none."""
@@ -81,8 +81,9 @@ def match(path_a: str, path_b: str) -> Matched:
     with ExitStack() as cleanup:
         with ExitStack() as files:
             samples, pairing = _paired((path_a, path_b), files)
-            going, there = _priors(samples, pairing, 1)
-            coming, here = _priors(samples, pairing, -1)
+            held = {toward: _unseen(samples, pairing, toward) for toward in (1, -1)}
+            going, there = _priors(samples, pairing, 1, held)
+            coming, here = _priors(samples, pairing, -1, held)
             # A capture misses no more of what is sent there than seems lost of what comes there.
             priors = {
                 1: replace(going, unseen=min(going.unseen, here)),
@@ -177,8 +178,21 @@ def _resolution(samples: tuple[Sample, Sample]) -> int:
     return sum(1 if sample.info.nanosecond else 1000 for sample in samples)
 
 
-def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> tuple[Priors, float]:
-    """Return what the samples show of one direction, and the share of it that did not arrive."""
+def _priors(
+    samples: tuple[Sample, Sample],
+    pairing: Pairing,
+    toward: int,
+    held: Mapping[int, tuple[int, int]],
+) -> tuple[Priors, float]:
+    """Return what the samples show of one direction, and the share of it that did not arrive.
+
+    Args:
+        samples: those of both captures.
+        pairing: how they fit together.
+        toward: the direction.
+        held: what `_unseen` returns of both.
+
+    """
     sender, *flows = _flows(samples, pairing, toward)
     sending, receiving = samples[sender], samples[1 - sender]
     delays = [toward * delay_of(a, pairing.clock) for a in pairing.anchors if a.toward == toward]
@@ -209,8 +223,8 @@ def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> tu
             # Where everything is sent twice, the second arrival is no copy by the network.
             if most == 1 and len(arrivals) > 1:
                 lags.append(arrivals[1][1] - arrivals[0][1])
-    missed, seen = _unseen(samples, pairing, toward)
-    suspected = missed or _unseen(samples, pairing, -toward)[0]
+    missed, seen = held[toward]
+    suspected = any(missing for missing, _ in held.values())
     assumed = _SUSPECTED_UNSEEN if suspected else _ASSUMED_UNSEEN
     unseen = (missed + assumed) / (missed + seen + _ASSUMED_SEEN)
     repeated = sum(count for count in counts.values() if count > 1)
@@ -228,7 +242,7 @@ def _priors(samples: tuple[Sample, Sample], pairing: Pairing, toward: int) -> tu
         repeated=(repeated + 1) / (sum(counts.values()) + 10),
         slack_ns=max(slack, MAX_SLACK_NS, _vagueness(pairing.clock.pieces, Delays(delays, 1))),
     )
-    return priors, (lost + _FEW_UNSEEN) / (sent + _FEW_UNSEEN)
+    return priors, (lost + _FEW_LOST) / (sent + _FEW_LOST)
 
 
 def _sure_lags(lags: list[int], sent: Iterable[Sampled], unseen: float) -> list[int]:
@@ -236,6 +250,8 @@ def _sure_lags(lags: list[int], sent: Iterable[Sampled], unseen: float) -> list[
     make one in `_FEW_LAGS` of them, those that are shorter than the times between equal datagrams
     that were sent usually are.
     """
+    if not lags:
+        return lags
     gaps = sorted([
         later - earlier
         for one in sent

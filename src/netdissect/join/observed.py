@@ -46,6 +46,7 @@ class Observed:
         """Connections of the first capture whose datagrams are compared: not those of a proxy."""
         for conversation in joined.report.conversations:
             ours, theirs = conversation.connections
+            ways = conversation.ways
             if not ours or conversation.client is None:
                 continue
             for index, number in enumerate(theirs):
@@ -54,12 +55,11 @@ class Observed:
                 self._numbers[1][number] = ours[min(index, len(ours) - 1)]
             for number in ours:
                 self._numbers[0][number] = number
-                if conversation.ways:
+                if ways:
                     self.compared.add(number)
                 for direction in (0, 1):
                     # The segments of a proxied stream are not compared: the first capture's are
                     # shown as it alone has them.
-                    ways = conversation.ways
                     self._senders[number, direction] = ways[direction].sender if ways else 0
 
     def numbers(self) -> list[int]:

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 MAX_DEPTH = 64
 """Nesting levels that are compared item by item; values below are compared as a whole."""
 _WHO = ("space", "kind", "code", "side", "direction")
-"""Names whose values, taken together, tell the rows of a list apart."""
+"""Names whose words, taken together, tell the rows of a list apart. A number would look like an
+index.
+"""
 
 
 class _Absent:
@@ -61,7 +63,7 @@ def _is_list(value: Any) -> bool:
 def _named(rows: Sequence[Any]) -> dict[int | str, Any] | None:
     """Return {what tells it apart: row}; None if nothing tells these rows apart."""
     named: dict[int | str, Any] = {
-        " ".join(str(row[key]) for key in _WHO if key in row): row
+        " ".join(row[key] for key in _WHO if isinstance(row.get(key), str)): row
         for row in rows
         if isinstance(row, Mapping)
     }
